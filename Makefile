@@ -1,0 +1,44 @@
+# Everything runs in .venv, which `make setup` creates from the lock file. A second run finds it and is quick.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+
+.PHONY: help setup demo test test-fast lint format benchmarks lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## create .venv with the locked dependencies
+
+$(STAMP): requirements.lock pyproject.toml scripts/setup.sh
+	PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/setup.sh
+	touch $(STAMP)
+
+demo: $(STAMP) ## learn tables for 2P2D and 3P1D on simulated traffic and compare them with the usual rules
+	$(BIN)/dolphin-search demo --out results/demo
+
+test: $(STAMP) ## run all tests
+	$(BIN)/python -m pytest
+
+test-fast: $(STAMP) ## run the tests that take seconds
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(STAMP) ## formatting, types, import rules, generated files
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/lint.sh
+
+format: $(STAMP) ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+benchmarks: $(STAMP) ## measure decision time and simulator speed
+	$(BIN)/python benchmarks/decision.py
+	$(BIN)/python benchmarks/simulator.py
+
+lock: $(STAMP) ## write requirements.lock anew from pyproject.toml
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/lock.sh requirements.lock
+
+clean: ## remove the environment and all results
+	rm -rf $(VENV) results build dist
