@@ -1,12 +1,13 @@
 """Which cluster a request belongs to.
 
-Plain arithmetic on sequences: the router runs these functions as they stand, over tuples; the simulator compiles the very
-same functions, over arrays. The four coordinates are separate arguments because four local variables are much
+Plain arithmetic on sequences: the router runs these functions as they stand, over tuples; the simulator compiles the
+very same functions, over arrays. The four coordinates are separate arguments because four local variables are much
 faster than a sequence in both.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 
@@ -42,9 +43,9 @@ def likeliest_component(
 ) -> tuple[int, float]:
     """Return the index of the likeliest of the first ``count`` mixture components and its log density.
 
-    Each row of ``whiteners`` has 15 numbers, made by :func:`whitener`: the ten entries of the upper triangle of the precision's
-    Cholesky factor P, column by column; the mean times P (four); and the logarithm of weight times normaliser. With them the
-    log density is ``constant - |zP - mean P|² / 2``.
+    Each row of ``whiteners`` has 15 numbers, made by :func:`whitener`: the ten entries of the upper triangle of the
+    precision's Cholesky factor P, column by column; the mean times P (four); and the logarithm of weight times
+    normaliser. With them the log density is ``constant - |zP - mean P|² / 2``.
     """
     best = 0
     best_density = float("-inf")
@@ -59,3 +60,20 @@ def likeliest_component(
             best = k
             best_density = density
     return best, best_density
+
+
+def whitener(
+    centre: Sequence[float], precision_cholesky: Sequence[Sequence[float]], weight: float
+) -> tuple[float, ...]:
+    """Return the 15 numbers with which :func:`likeliest_component` weighs one mixture component.
+
+    Args:
+        centre: the component's mean, four coordinates.
+        precision_cholesky: the upper triangular 4×4 matrix P for which ``P Pᵀ`` is the inverse covariance, rows first,
+            as scikit-learn's ``GaussianMixture.precisions_cholesky_`` has it for ``covariance_type="full"``.
+        weight: the component's share of the mixture, above 0.
+    """
+    upper = [precision_cholesky[row][column] for column in range(4) for row in range(column + 1)]
+    mean = [sum(centre[row] * precision_cholesky[row][column] for row in range(column + 1)) for column in range(4)]
+    log_determinant = sum(math.log(precision_cholesky[i][i]) for i in range(4))
+    return (*upper, *mean, math.log(weight) + log_determinant - 2.0 * math.log(2.0 * math.pi))

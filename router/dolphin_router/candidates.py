@@ -1,7 +1,7 @@
 """Which prefill and which decode worker a request would go to: prefix-aware and load-aware.
 
-Plain arithmetic on sequences, compiled by the simulator as it stands. Costs are in tokens; the first of equal workers wins, so
-that equal inputs give equal choices on every replica.
+Plain arithmetic on sequences, compiled by the simulator as it stands. Costs are in tokens; the first of equal workers
+wins, so that equal inputs give equal choices on every replica.
 """
 
 from __future__ import annotations

@@ -1,0 +1,124 @@
+"""Tables as bytes and as files."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from pathlib import Path
+
+import rfc8785
+from pydantic import ValidationError
+
+from .errors import TableError, refusal
+from .table import RoutingTable
+
+MOST_BYTES = 1 << 20
+"""Of a document that is read: as much as a ConfigMap can hold."""
+
+_MAKE_ANEW = "write it anew with the command that made it"
+
+
+def read_table(data: bytes | str, *, source: str) -> RoutingTable:
+    """Return the table that a document holds.
+
+    Args:
+        data: the JSON document, UTF-8.
+        source: where it came from, for the message.
+
+    Raises:
+        TableError: the document is not a table that this release can use; the message names the source, the field,
+            what is wrong and what to do.
+    """
+    if len(data) > MOST_BYTES:
+        raise _refused(source, f"is longer than {MOST_BYTES} bytes", "give a routing table, which is much shorter")
+    try:
+        text = data.decode() if isinstance(data, bytes) else data
+        encoded = text.encode()
+    except UnicodeError as error:
+        raise _refused(source, f"is not UTF-8: {error}", _MAKE_ANEW) from error
+    try:
+        table = RoutingTable.model_validate_json(encoded)
+    except ValidationError as error:
+        raise refusal(error, source=source) from error
+    _refuse_repeated_keys(text, source)
+    return table
+
+
+def load_table(path: str | Path) -> RoutingTable:
+    """Return the table in a file.
+
+    Raises:
+        TableError: as :func:`read_table`, and when the file cannot be read.
+    """
+    source = str(path)
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise _refused(source, f"cannot be read: {reason}", "check the path") from error
+    return read_table(data, source=source)
+
+
+def write_table(table: RoutingTable) -> bytes:
+    """Return the table as canonical JSON (RFC 8785) and a newline: equal tables give equal bytes."""
+    return rfc8785.dumps(table.model_dump(mode="json")) + b"\n"
+
+
+def save_table(path: str | Path, table: RoutingTable) -> None:
+    """Write a table to a file. Whoever reads the path meanwhile sees the old content or the new, never a part.
+
+    Raises:
+        OSError: the file cannot be written; what was at the path stays.
+    """
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    try:
+        with open(draft, "xb") as file:
+            file.write(write_table(table))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _refused(source: str, problem: str, remedy: str) -> TableError:
+    return TableError(source=source, field="", problem=problem, remedy=remedy)
+
+
+class _RepeatedKey:
+    """Stands in a parsed document for an object that has one key twice."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
+def _refuse_repeated_keys(text: str, source: str) -> None:
+    """Refuse a document with the same key twice in one object: parsers differ in which of the two they take.
+
+    The document has been validated, so it is no deeper than a table is.
+    """
+
+    def unique(pairs: list[tuple[str, object]]) -> object:
+        keys: set[str] = set()
+        for key, _ in pairs:
+            if key in keys:
+                return _RepeatedKey(key)
+            keys.add(key)
+        return dict(pairs)
+
+    def search(value: object, path: str) -> None:
+        if isinstance(value, _RepeatedKey):
+            field = f"{path}.{value.key}" if path else value.key
+            raise TableError(source=source, field=field, problem="is there twice", remedy="keep the right one")
+        if isinstance(value, dict):
+            for key, part in value.items():
+                search(part, f"{path}.{key}" if path else key)
+        elif isinstance(value, list):
+            for index, part in enumerate(value):
+                search(part, f"{path}[{index}]")
+
+    search(json.loads(text, object_pairs_hook=unique), "")

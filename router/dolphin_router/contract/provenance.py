@@ -1,0 +1,45 @@
+"""Where a table comes from: how it was searched for, on what, and how it scored."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from .model import Count, DocumentPart, Fraction, Name, NonNegative, Positive, inconsistency
+
+
+class Score(DocumentPart):
+    """One policy's attainment on held-out requests: the share that met the SLO."""
+
+    attainment: Fraction
+    interval: tuple[Fraction, Fraction] | None
+    """The 95 % interval, low and high; null where none was computed."""
+
+    @model_validator(mode="after")
+    def _interval_is_ordered(self) -> Score:
+        if self.interval is not None and self.interval[0] > self.interval[1]:
+            raise inconsistency("has its ends in the wrong order", "interval")
+        return self
+
+
+class Provenance(DocumentPart):
+    """How the table was made. Equal provenance inputs and measurements give an equal table."""
+
+    sampler: Name
+    reward: Name
+    """The quantity that the search made large; the clusters' rewards are in its unit."""
+    seed: Count
+    rounds: Count
+    period_s: Positive | None
+    """How long a candidate table was measured; null where no periods were run."""
+    settle_s: NonNegative | None
+    """How much of the start of a period was left out."""
+    arrival_rate_per_s: Positive | None
+    environment: Name
+    """Where it was measured: ``simulated`` or ``live``."""
+    hardware_profile: Name | None
+    workload: Annotated[str, Field(min_length=1, max_length=4096)]
+    workload_digest: Name | None
+    scores: dict[Name, Score]
+    """By policy, on the same held-out requests."""

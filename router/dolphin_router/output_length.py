@@ -1,0 +1,77 @@
+"""How long an answer will probably be, guessed from a request without its text."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from operator import mul
+from typing import NamedTuple
+
+from .contract import PROMPT_BUCKETS, OutputModel
+
+
+class OutputInputs(NamedTuple):
+    """What the classifier may know of a request."""
+
+    prompt_tokens: int
+    max_tokens: int | None
+    """The client's limit on the answer; none where it set no limit."""
+    turns: int
+    """Messages in the conversation."""
+    has_tools: bool
+    json_response: bool
+    """Whether the client asks for JSON, by schema or not."""
+    system_prompt_bucket: int | None
+    """Made by :func:`system_prompt_bucket`; none without a system prompt."""
+
+    def vector(self) -> tuple[float, ...]:
+        """Return the inputs as numbers, in the order of ``contract.INPUT_NAMES``."""
+        buckets = [0.0] * PROMPT_BUCKETS
+        if self.system_prompt_bucket is not None:
+            buckets[self.system_prompt_bucket] = 1.0
+        return (
+            math.log1p(self.prompt_tokens),
+            math.log1p(self.max_tokens or 0),
+            0.0 if self.max_tokens is None else 1.0,
+            math.log1p(self.turns),
+            1.0 if self.has_tools else 0.0,
+            1.0 if self.json_response else 0.0,
+            *buckets,
+        )
+
+
+def system_prompt_bucket(system_prompt: str, *, key: bytes) -> int:
+    """Return which of the buckets a system prompt falls into.
+
+    Keyed, so that nobody without the key (at most 64 bytes) can tell from a bucket which prompt it was.
+    """
+    text = system_prompt.encode(errors="surrogatepass")
+    digest = hashlib.blake2b(text, digest_size=8, key=key).digest()
+    return int.from_bytes(digest, "big") % PROMPT_BUCKETS
+
+
+class OutputLengthModel:
+    """The table's output model, ready to be asked."""
+
+    def __init__(self, model: OutputModel) -> None:
+        # With the transform folded into the weights, a guess is one dot product for each class.
+        self._rows = tuple(
+            tuple(weight / scale for weight, scale in zip(row, model.scale, strict=True)) for row in model.weights
+        )
+        self._intercepts = tuple(
+            intercept - sum(weight * mean for weight, mean in zip(row, model.mean, strict=True))
+            for intercept, row in zip(model.intercepts, self._rows, strict=True)
+        )
+        self._representative_tokens = tuple(entry.representative_tokens for entry in model.classes)
+
+    def predict(self, inputs: Sequence[float]) -> int:
+        """Return the index of the likeliest class; ``inputs`` as :meth:`OutputInputs.vector` makes them."""
+        scores = [
+            sum(map(mul, row, inputs), intercept) for row, intercept in zip(self._rows, self._intercepts, strict=True)
+        ]
+        return scores.index(max(scores))
+
+    def representative_tokens(self, index: int) -> float:
+        """Return the length that stands for the class with this index."""
+        return self._representative_tokens[index]
