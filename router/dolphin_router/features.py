@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-FEATURE_NAMES = ("prompt_tokens", "prefill_effective_tokens", "decode_effective_tokens", "output_tokens")
+FEATURE_NAMES: Final = ("prompt_tokens", "prefill_effective_tokens", "decode_effective_tokens", "output_tokens")
 
 
 class Features(NamedTuple):

@@ -12,6 +12,9 @@ from .model import DocumentPart, inconsistency
 SUM_TOLERANCE = 1e-3
 """How far shares and mixture weights may add up beside 1: they may have been rounded for 64 clusters."""
 
+LARGEST_LOG_TOKENS = 50.0
+"""``ln(1 + x)`` of any centre stays below this: e^50 tokens is beyond every request, and far from overflow."""
+
 
 class Bits(DocumentPart):
     """One action for each cluster."""
@@ -28,6 +31,7 @@ class Bits(DocumentPart):
             first = seen.setdefault(cluster.centre, index)
             if first != index:
                 raise inconsistency(f"is the same as clusters[{first}].centre", "clusters", index, "centre")
+            _check_in_token_range(cluster, index, self.transform)
             _check_mixture_parts(cluster, index, is_mixture=not isinstance(self.clustering, KMeans))
         _check_sum("share", [cluster.share for cluster in self.clusters])
         if not isinstance(self.clustering, KMeans):
@@ -37,6 +41,12 @@ class Bits(DocumentPart):
 
 Decider = Bits
 """A union, discriminated by ``kind``, of the policy classes that this release reads. It has one member."""
+
+
+def _check_in_token_range(cluster: Cluster, index: int, transform: Transform) -> None:
+    for feature, (z, mean, scale) in enumerate(zip(cluster.centre, transform.mean, transform.scale, strict=True)):
+        if z * scale + mean > LARGEST_LOG_TOKENS:
+            raise inconsistency(f"is {z}, which is beyond any token count", "clusters", index, "centre", feature)
 
 
 def _check_mixture_parts(cluster: Cluster, index: int, *, is_mixture: bool) -> None:

@@ -30,11 +30,11 @@ def read_table(data: bytes | str, *, source: str) -> RoutingTable:
         TableError: the document is not a table that this release can use; the message names the source, the field,
             what is wrong and what to do.
     """
-    if len(data) > MOST_BYTES:
-        raise _refused(source, f"is longer than {MOST_BYTES} bytes", "give a routing table, which is much shorter")
     try:
-        text = data.decode() if isinstance(data, bytes) else data
-        encoded = text.encode()
+        encoded = data.encode() if isinstance(data, str) else data
+        if len(encoded) > MOST_BYTES:
+            raise _refused(source, f"is longer than {MOST_BYTES} bytes", "give a routing table, which is much shorter")
+        text = encoded.decode()
     except UnicodeError as error:
         raise _refused(source, f"is not UTF-8: {error}", _MAKE_ANEW) from error
     try:

@@ -48,9 +48,14 @@ def field_path(location: Sequence[str | int]) -> str:
     previous: str | int = ""
     for step in location:
         if previous not in _UNION_FIELDS:
-            path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+            path += f"[{step}]" if isinstance(step, int) else f".{_key(step)}" if path else _key(step)
         previous = step
     return path
+
+
+def _key(key: str) -> str:
+    # Any string can be a key; a message stays one readable line.
+    return key if key.isprintable() and len(key) <= 60 else reprlib.repr(key)
 
 
 def _rank(details: ErrorDetails) -> int:
@@ -80,7 +85,7 @@ def _explanation(details: ErrorDetails) -> tuple[str, str]:
         return f"is {given}, but this release reads {context['expected']}", "use the release that wrote the table"
     if kind == "union_tag_invalid":
         return (
-            f"is of kind {context['tag']!r}, but this release reads {context['expected_tags']}",
+            f"is of kind {reprlib.repr(context['tag'])}, but this release reads {context['expected_tags']}",
             "use the release that wrote the table",
         )
     if kind == "inconsistent":

@@ -14,7 +14,10 @@ Count = Annotated[int, Field(ge=0, le=LARGEST_INTEGER)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Name = Annotated[str, Field(min_length=1, max_length=253)]
+NO_CONTROL_CHARACTERS = r"^[^\x00-\x1f\x7f-\x9f]*$"
+"""Text is shown on terminals, which control characters command."""
+
+Name = Annotated[str, Field(min_length=1, max_length=253, pattern=NO_CONTROL_CHARACTERS)]
 """253 characters, as long as the longest name of a Kubernetes object."""
 
 

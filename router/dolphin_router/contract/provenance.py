@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from .model import Count, DocumentPart, Fraction, Name, NonNegative, Positive, inconsistency
+from .model import NO_CONTROL_CHARACTERS, Count, DocumentPart, Fraction, Name, NonNegative, Positive, inconsistency
 
 
 class Score(DocumentPart):
@@ -39,7 +39,7 @@ class Provenance(DocumentPart):
     environment: Name
     """Where it was measured: ``simulated`` or ``live``."""
     hardware_profile: Name | None
-    workload: Annotated[str, Field(min_length=1, max_length=4096)]
+    workload: Annotated[str, Field(min_length=1, max_length=4096, pattern=NO_CONTROL_CHARACTERS)]
     workload_digest: Name | None
     scores: dict[Name, Score]
     """By policy, on the same held-out requests."""

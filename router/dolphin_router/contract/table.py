@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import rfc8785
 from pydantic import AfterValidator, Field, model_validator
@@ -17,7 +17,7 @@ from .provenance import Provenance
 from .slo import Slo
 from .split import Split
 
-FORMAT = "dolphinrouting.dev/table/v1"
+FORMAT: Final = "dolphinrouting.dev/table/v1"
 
 UNDIGESTED_FIELDS = frozenset({"created_at", "digest", "software_version"})
 """Outside the digest: two tables that differ only here decide alike and were learned alike."""
