@@ -144,8 +144,15 @@ class Requests:
 
     def with_dense_block_ids(self, *, first_id: int = 0) -> Self:
         """The same requests with the block ids first_id, first_id + 1, ... and no gaps, in the order of the old ids."""
-        _, dense = np.unique(self.block_ids, return_inverse=True)
-        return replace(self, block_ids=dense.astype(np.int64) + first_id)
+        largest = int(self.block_ids.max(initial=0))
+        if largest > 16 * len(self.block_ids):
+            dense = np.unique(self.block_ids, return_inverse=True)[1].astype(np.int64)
+        else:
+            # The same without sorting, where the ids are close enough to each other to mark all of them.
+            used = np.zeros(largest + 1, np.int64)
+            used[self.block_ids] = 1
+            dense = (np.cumsum(used) - 1)[self.block_ids]
+        return replace(self, block_ids=dense + first_id)
 
     def digest(self) -> str:
         """Hexadecimal SHA-256 of all columns with their names, the same on every machine."""
