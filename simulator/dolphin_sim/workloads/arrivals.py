@@ -44,8 +44,8 @@ class BurstyArrivals:
     """A two-state Markov-modulated Poisson process: calm and busy spells of exponential length.
 
     The rate is CALM_FACTOR or BUSY_FACTOR times the mean. The first spell is drawn as if the process had been running
-    for ever, so that the mean rate holds from the start. Counts in windows of a minute vary about four times as much as
-    Poisson ones at 1 request/s.
+    for ever, so that the mean rate holds from the start. At 1 request/s, counts in windows of a minute have about four
+    times the standard deviation of Poisson counts.
     """
 
     def __init__(self, random: np.random.Generator, *, rate_per_s: float, start_s: float = 0.0) -> None:

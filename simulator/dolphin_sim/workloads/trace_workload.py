@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from dolphin_sim.workloads.arrivals import ArrivalKind, arrival_process
+from dolphin_sim.workloads.arrivals import ArrivalKind, ArrivalProcess, arrival_process
 from dolphin_sim.workloads.requests import Floats, Requests
 from dolphin_sim.workloads.workload import Part, check_window, random_for
 
@@ -63,19 +63,23 @@ class TraceWorkload:
     def stream(self, *, rate_per_s: float, seed: int, batch_s: float) -> Iterator[Requests]:
         """See ``Workload.stream``. The seed matters only where times are drawn anew."""
         check_window(rate_per_s=rate_per_s, duration_s=batch_s, seed=seed)
-        requests = self._from_start(rate_per_s)
         if self.arrival == "trace":
-            batches = int(float(requests.arrival_s[-1]) // batch_s) + 1
-            for batch in range(batches):
-                yield requests.between(batch * batch_s, (batch + 1) * batch_s)
-            return
+            return self._recorded_batches(rate_per_s=rate_per_s, batch_s=batch_s)
         random = random_for(self.name, purpose="stream", seed=seed)
-        process = arrival_process(self.arrival, random, rate_per_s=rate_per_s)
+        return self._redrawn_batches(arrival_process(self.arrival, random, rate_per_s=rate_per_s), batch_s=batch_s)
+
+    def _recorded_batches(self, *, rate_per_s: float, batch_s: float) -> Iterator[Requests]:
+        requests = self._from_start(rate_per_s)
+        batches = int(float(requests.arrival_s[-1]) // batch_s) + 1
+        for batch in range(batches):
+            yield requests.between(batch * batch_s, (batch + 1) * batch_s)
+
+    def _redrawn_batches(self, process: ArrivalProcess, *, batch_s: float) -> Iterator[Requests]:
         row = batch = 0
-        while row < len(requests):
+        while row < len(self.requests):
             batch += 1
-            times_s = process.until(batch * batch_s)[: len(requests) - row]
-            yield requests.slice(row, row + len(times_s)).with_arrivals(times_s)
+            times_s = process.until(batch * batch_s)[: len(self.requests) - row]
+            yield self.requests.slice(row, row + len(times_s)).with_arrivals(times_s)
             row += len(times_s)
 
     def _from_start(self, rate_per_s: float) -> Requests:
@@ -101,11 +105,18 @@ class TraceWorkload:
         self, times_s: Floats, *, rate_per_s: float, duration_s: float, seed: int, part: Part
     ) -> Requests:
         start, stop = self._part_rows(part)
-        room = stop - start - max(len(times_s), rate_per_s * duration_s)
-        if room < 0:
+        mean_rows = rate_per_s * duration_s
+        if mean_rows > stop - start:
             part_s = (stop - start) / rate_per_s
             raise self._too_short(rate_per_s=rate_per_s, duration_s=duration_s, part=part, part_s=part_s)
-        first = start + int(window_start(seed, room=room, length=rate_per_s * duration_s))
+        if len(times_s) > stop - start:
+            raise ValueError(
+                f"trace {self.name}: {len(times_s)} arrivals were drawn for a window of {duration_s:g} s, and its"
+                f" {part} part has {stop - start} rows; take a shorter window, a lower rate or a longer trace"
+            )
+        first = start + int(window_start(seed, room=stop - start - mean_rows, length=mean_rows))
+        # More arrivals than the mean may be drawn; the last windows then begin earlier, so as not to leave the part.
+        first = min(first, stop - len(times_s))
         return self.requests.slice(first, first + len(times_s)).with_arrivals(times_s)
 
     def _too_short(self, *, rate_per_s: float, duration_s: float, part: Part, part_s: float) -> ValueError:
