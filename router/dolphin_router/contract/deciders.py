@@ -13,7 +13,7 @@ SUM_TOLERANCE = 1e-3
 """How far shares and mixture weights may add up beside 1: they may have been rounded for 64 clusters."""
 
 LARGEST_LOG_TOKENS = 50.0
-"""``ln(1 + x)`` of any centre stays below this: e^50 tokens is beyond every request, and far from overflow."""
+"""A centre's ``ln(1 + x)`` is no further than this from 0: e^50 tokens is beyond every request, and no overflow."""
 
 
 class Bits(DocumentPart):
@@ -45,7 +45,7 @@ Decider = Bits
 
 def _check_in_token_range(cluster: Cluster, index: int, transform: Transform) -> None:
     for feature, (z, mean, scale) in enumerate(zip(cluster.centre, transform.mean, transform.scale, strict=True)):
-        if z * scale + mean > LARGEST_LOG_TOKENS:
+        if abs(z * scale + mean) > LARGEST_LOG_TOKENS:
             raise inconsistency(f"is {z}, which is beyond any token count", "clusters", index, "centre", feature)
 
 
