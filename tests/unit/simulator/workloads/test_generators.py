@@ -8,7 +8,7 @@ import pytest
 
 from dolphin_sim.workloads import WORKLOAD_NAMES, Requests, Workload, reuse_with_endless_cache, workload_by_name
 from dolphin_sim.workloads.hybrid import hybrid_workload
-from dolphin_sim.workloads.leval import OPEN_DOCUMENTS, leval_workload
+from dolphin_sim.workloads.leval import OPEN_DOCUMENTS, QUESTIONS, leval_workload
 from dolphin_sim.workloads.statistics import cached_tokens_with_endless_cache
 
 LONG: dict[str, Requests] = {}
@@ -74,6 +74,18 @@ def test_questions_on_a_document_come_back_within_minutes_and_between_others() -
     assert waits_s.mean() == pytest.approx(OPEN_DOCUMENTS / 0.5, rel=0.1)
     assert np.percentile(waits_s, 99) < 300
     assert (np.diff(order)[same] == 1).mean() < 0.2
+
+
+def test_documents_open_at_the_start_are_at_any_of_their_questions() -> None:
+    workload = leval_workload(open_documents=4)
+    counts = []
+    for seed in range(400):
+        requests = workload.episode(rate_per_s=1.0, duration_s=200.0, seed=seed, part="train")
+        first_block = requests.block_ids[requests.block_offsets[:-1]]
+        counts.append((first_block == first_block[0]).sum())
+    # The document of the first request is met in proportion to its questions, and half of the others are over.
+    met = (QUESTIONS.shares @ QUESTIONS.numbers**2) / QUESTIONS.mean
+    assert np.mean(counts) == pytest.approx((met + 1) / 2, rel=0.12)
 
 
 def test_every_workload_keeps_the_promises_of_the_columns(workload: Workload) -> None:
