@@ -39,7 +39,8 @@ def _requests(generator: np.random.Generator, count: int) -> Array:
 
 
 def _standardised(requests: Array) -> Array:
-    return (np.log1p(requests) - MEAN) / SCALE
+    points: Array = (np.log1p(requests) - MEAN) / SCALE
+    return points
 
 
 def _decider(centres: Array, clustering: dict[str, str], weights: Any = None, choleskys: Any = None) -> dict[str, Any]:
