@@ -1,0 +1,401 @@
+"""One worker's continuous batching, in the manner of vLLM's v1 scheduler.
+
+A step computes one token for every running request, then prefill chunks, first come first served, in what is left of
+the step's token budget; so a local prefill slows the decodes beside it. Prefill workers run the same loop and never
+decode: a finished prefill goes to the links instead of the batch.
+
+A run of steps that are nothing but decoding is one event. It is cut at the next step boundary when something arrives.
+"""
+
+from __future__ import annotations
+
+from dolphin_sim.compiled import compiled
+from dolphin_sim.engine.links import start_overhead, start_transfer
+from dolphin_sim.engine.memory import admit, free_tokens, release, share_blocks, take_tokens
+from dolphin_sim.engine.queues import front, pop_front, push_back, push_front
+from dolphin_sim.engine.state import (
+    ARRIVED,
+    DECODING,
+    FINISHED,
+    NONE,
+    PREFILLING,
+    QUEUED,
+    READY,
+    ROOMLESS,
+    SHIPPING,
+    WAITING,
+    Engine,
+)
+from dolphin_sim.engine.step_time import attention_pairs, decode_attention_s, prefill_s
+
+# Bounds the work of planning a run that is cut soon after.
+LONGEST_RUN_STEPS = 1024
+NEVER_STEP = 1 << 62
+
+
+@compiled
+def enqueue(engine: Engine, worker: int, r: int, cached: int, now_s: float) -> None:
+    """Hand a new request to the worker, which may be idle, in a step, or in a run of decode steps."""
+    request = engine.requests[r]
+    request.phase = QUEUED
+    request.target_tokens = request.prompt_tokens
+    count_in_queue(engine, worker, r, min(cached, request.prompt_tokens - 1))
+    push_back(engine, WAITING, worker, r)
+    wake(engine, worker, now_s)
+
+
+@compiled
+def receive(engine: Engine, r: int, now_s: float) -> None:
+    """Let the decode worker of a remote request take it up: its KV cache has arrived."""
+    request = engine.requests[r]
+    request.phase = READY
+    request.computed_tokens = request.prompt_tokens
+    share_blocks(engine, request.decode_worker, r, request.prompt_tokens)
+    push_back(engine, ARRIVED, request.decode_worker, r)
+    wake(engine, request.decode_worker, now_s)
+
+
+@compiled
+def offer_kv(engine: Engine, r: int, now_s: float) -> None:
+    """Start the transfer of a finished prefill to its decode worker as soon as that has room."""
+    worker = engine.requests[r].decode_worker
+    if front(engine, ROOMLESS, worker) != NONE or not _ship(engine, r, now_s):
+        push_back(engine, ROOMLESS, worker, r)
+
+
+@compiled
+def _ship(engine: Engine, r: int, now_s: float) -> bool:
+    request = engine.requests[r]
+    # References and private tokens now become those on the decode worker; the prefill worker's are restored on release.
+    held_at_prefill = request.held_blocks
+    private_at_prefill = request.private_tokens
+    load_s = admit(engine, request.decode_worker, r)
+    if load_s < 0.0:
+        request.held_blocks = held_at_prefill
+        request.private_tokens = private_at_prefill
+        return False
+    request.lent_blocks = held_at_prefill
+    request.lent_tokens = private_at_prefill
+    start_transfer(engine, r, request.prompt_tokens - request.computed_tokens, now_s)
+    return True
+
+
+@compiled
+def return_kv(engine: Engine, r: int, now_s: float) -> None:
+    """Free the prefill worker's copy of a request whose KV cache has arrived at its decode worker."""
+    request = engine.requests[r]
+    held_at_decode = request.held_blocks
+    private_at_decode = request.private_tokens
+    request.held_blocks = request.lent_blocks
+    request.private_tokens = request.lent_tokens
+    release(engine, request.prefill_worker, r, 0)
+    request.held_blocks = held_at_decode
+    request.private_tokens = private_at_decode
+    wake(engine, request.prefill_worker, now_s)
+
+
+@compiled
+def count_in_queue(engine: Engine, worker: int, r: int, cached: int) -> None:
+    """Set what the request adds to the worker's queue, now that ``cached`` of its tokens are thought to be there."""
+    request = engine.requests[r]
+    state = engine.workers[worker]
+    settings = engine.settings
+    step_tokens = settings.prefill_step_tokens if worker < settings.prefill_workers else settings.decode_step_tokens
+    tokens = request.target_tokens - cached
+    seconds = prefill_s(settings, tokens, cached, step_tokens)
+    state.queue_tokens += tokens - request.counted_tokens
+    state.queue_s += seconds - request.counted_s
+    request.counted_tokens = tokens
+    request.counted_s = seconds
+
+
+@compiled
+def wake(engine: Engine, worker: int, now_s: float) -> None:
+    """Let the worker look at its queues: at once when idle, else at the end of the step that runs."""
+    state = engine.workers[worker]
+    if state.step_end_s == float("inf"):
+        begin_step(engine, worker, now_s)
+    elif state.is_pure_decode == 1 and state.step_count > 1:
+        _cut_run(engine, worker, now_s)
+
+
+@compiled
+def begin_step(engine: Engine, worker: int, now_s: float) -> None:
+    """Form the next batch and plan its end."""
+    state = engine.workers[worker]
+    settings = engine.settings
+    budget = settings.prefill_step_tokens if worker < settings.prefill_workers else settings.decode_step_tokens
+    already_running = state.running_count
+    while (
+        front(engine, ARRIVED, worker) != NONE and state.running_count + state.prefilling_count < settings.max_running
+    ):
+        _join(engine, worker, pop_front(engine, ARRIVED, worker), 0)
+    preempted = _make_room(engine, worker)
+    already_running = min(already_running, state.running_count)
+    decodes = state.running_count
+    # Memory for a run's tokens is taken when the run begins, since transfers may take more while it lasts.
+    take_tokens(engine, worker, decodes)
+    prefill_tokens, pairs, load_s = _schedule_prefills(engine, worker, max(budget - decodes, 0), not preempted)
+    state.step_start_s = now_s
+    if prefill_tokens == 0 and decodes == 0:
+        state.step_end_s = float("inf")
+        return
+    first_step_s = (
+        settings.step_s[prefill_tokens + decodes]
+        + settings.attention_s_per_pair * pairs
+        + decode_attention_s(settings, decodes, state.context_tokens)
+        + load_s
+    )
+    # The first step is never cut, so those that have just joined have their first token at its end.
+    for i in range(already_running, state.running_count):
+        request = engine.requests[engine.running[worker, i]]
+        if request.first_token_s == float("inf"):
+            request.first_token_s = now_s + first_step_s
+            _count_first_token(engine, engine.running[worker, i])
+    state.is_pure_decode = 1 if prefill_tokens == 0 else 0
+    state.step_count = 1
+    state.step_end_s = now_s + first_step_s
+    if prefill_tokens == 0:
+        steps = min(state.first_final_step - state.steps_done, 1 + free_tokens(engine, worker) // decodes)
+        _lengthen_run(engine, worker, min(steps, LONGEST_RUN_STEPS), float("inf"))
+        take_tokens(engine, worker, decodes * (state.step_count - 1))
+
+
+@compiled
+def end_step(engine: Engine, worker: int) -> None:
+    """Account for the step or run that ends now, and begin the next."""
+    state = engine.workers[worker]
+    now_s = state.step_end_s
+    steps = state.step_count
+    state.busy_s += now_s - state.step_start_s
+    state.step_end_s = float("inf")
+    if state.running_count > 0:
+        state.steps_done += steps
+        state.context_tokens += state.running_count * steps
+        if state.steps_done >= state.first_final_step:
+            _finish_decodes(engine, worker, now_s)
+    if state.prefilling_count > 0:
+        _advance_prefills(engine, worker, now_s)
+    _retry_roomless(engine, worker, now_s)
+    begin_step(engine, worker, now_s)
+
+
+@compiled
+def _cut_run(engine: Engine, worker: int, now_s: float) -> None:
+    """Let the run end at its first step boundary that is not before ``now_s``."""
+    state = engine.workers[worker]
+    steps = state.step_count
+    decodes = state.running_count
+    state.step_count = 1
+    state.step_end_s = (
+        state.step_start_s
+        + engine.settings.step_s[decodes]
+        + decode_attention_s(engine.settings, decodes, state.context_tokens)
+    )
+    _lengthen_run(engine, worker, steps, now_s)
+    state.private_tokens -= decodes * (steps - state.step_count)
+
+
+@compiled
+def _lengthen_run(engine: Engine, worker: int, steps: int, until_s: float) -> None:
+    """Append decode steps to a run of one until it has ``steps`` or ends at or after ``until_s``."""
+    state = engine.workers[worker]
+    settings = engine.settings
+    decodes = state.running_count
+    end_s = state.step_end_s
+    context_tokens = state.context_tokens + decodes
+    count = 1
+    while count < steps and end_s < until_s:
+        end_s += settings.step_s[decodes] + decode_attention_s(settings, decodes, context_tokens)
+        context_tokens += decodes
+        count += 1
+    state.step_end_s = end_s
+    state.step_count = count
+
+
+@compiled
+def _join(engine: Engine, worker: int, r: int, generated: int) -> None:
+    """Add a request, with ``generated`` answer tokens so far, to the running batch."""
+    state = engine.workers[worker]
+    request = engine.requests[r]
+    request.phase = DECODING
+    request.generated_tokens = generated
+    request.joined_step = state.steps_done
+    request.final_step = state.steps_done + request.output_tokens - generated
+    engine.running[worker, state.running_count] = r
+    state.running_count += 1
+    state.context_tokens += request.prompt_tokens + generated
+    state.first_final_step = min(state.first_final_step, request.final_step)
+
+
+@compiled
+def _leave(engine: Engine, worker: int, r: int) -> int:
+    """Undo the joining in the batch's sums and return the tokens generated in it."""
+    state = engine.workers[worker]
+    request = engine.requests[r]
+    grown = state.steps_done - request.joined_step
+    state.context_tokens -= request.prompt_tokens + request.generated_tokens + grown
+    request.generated_tokens += grown
+    return int(grown)
+
+
+@compiled
+def _finish_decodes(engine: Engine, worker: int, now_s: float) -> None:
+    state = engine.workers[worker]
+    kept = 0
+    first_final_step = NEVER_STEP
+    for i in range(state.running_count):
+        r = engine.running[worker, i]
+        request = engine.requests[r]
+        if request.final_step <= state.steps_done:
+            release(engine, worker, r, _leave(engine, worker, r))
+            _finish(engine, r, now_s)
+        else:
+            engine.running[worker, kept] = r
+            kept += 1
+            first_final_step = min(first_final_step, request.final_step)
+    state.running_count = kept
+    state.first_final_step = first_final_step
+
+
+@compiled
+def _finish(engine: Engine, r: int, now_s: float) -> None:
+    request = engine.requests[r]
+    request.phase = FINISHED
+    request.finish_s = now_s
+    engine.workers[request.decode_worker].assigned_tokens -= request.prompt_tokens
+
+
+@compiled
+def _count_first_token(engine: Engine, r: int) -> None:
+    """Take the request out of what the router counts as dispatched."""
+    request = engine.requests[r]
+    worker = request.prefill_worker if request.path == 1 else request.decode_worker
+    engine.workers[worker].dispatched_tokens -= request.dispatched_tokens
+    request.dispatched_tokens = 0
+
+
+@compiled
+def _make_room(engine: Engine, worker: int) -> bool:
+    """Preempt the latest until every running request can grow by a token; tell if any was.
+
+    As in vLLM, a preempted request gives up its memory, goes back to the head of the queue, and is computed again.
+    """
+    state = engine.workers[worker]
+    preempted = False
+    while free_tokens(engine, worker) < state.running_count:
+        grown = 0
+        if state.prefilling_count > 0:
+            state.prefilling_count -= 1
+            r = engine.prefilling[worker, state.prefilling_count]
+        else:
+            state.running_count -= 1
+            r = engine.running[worker, state.running_count]
+            grown = _leave(engine, worker, r)
+        request = engine.requests[r]
+        release(engine, worker, r, grown)
+        request.preemptions += 1
+        request.phase = QUEUED
+        request.target_tokens = request.prompt_tokens + request.generated_tokens
+        request.computed_tokens = 0
+        count_in_queue(engine, worker, r, 0)
+        push_front(engine, WAITING, worker, r)
+        preempted = True
+    return preempted
+
+
+@compiled
+def _schedule_prefills(engine: Engine, worker: int, budget: int, admitting: bool) -> tuple[int, float, float]:
+    """Give out ``budget`` tokens, to new requests only when ``admitting``.
+
+    Returns the tokens given, their attention pairs, and the seconds of reads from the host tier.
+    """
+    state = engine.workers[worker]
+    given = 0
+    pairs = 0.0
+    load_s = 0.0
+    for i in range(state.prefilling_count):
+        request = engine.requests[engine.prefilling[worker, i]]
+        chunk = min(budget - given, request.target_tokens - request.computed_tokens)
+        request.chunk_tokens = chunk
+        given += chunk
+        pairs += attention_pairs(float(chunk), float(request.computed_tokens))
+    places = engine.settings.max_running - state.running_count
+    while admitting and given < budget and state.prefilling_count < places:
+        r = front(engine, WAITING, worker)
+        if r == NONE:
+            break
+        # The cache is looked up now, not when the request came: what was computed meanwhile counts.
+        seconds = admit(engine, worker, r)
+        if seconds < 0.0:
+            break
+        pop_front(engine, WAITING, worker)
+        request = engine.requests[r]
+        request.phase = PREFILLING
+        request.reused_tokens = request.computed_tokens
+        count_in_queue(engine, worker, r, request.computed_tokens)
+        chunk = min(budget - given, request.target_tokens - request.computed_tokens)
+        request.chunk_tokens = chunk
+        given += chunk
+        pairs += attention_pairs(float(chunk), float(request.computed_tokens))
+        load_s += seconds
+        engine.prefilling[worker, state.prefilling_count] = r
+        state.prefilling_count += 1
+    return given, pairs, load_s
+
+
+@compiled
+def _advance_prefills(engine: Engine, worker: int, now_s: float) -> None:
+    state = engine.workers[worker]
+    kept = 0
+    for i in range(state.prefilling_count):
+        r = engine.prefilling[worker, i]
+        request = engine.requests[r]
+        request.computed_tokens += request.chunk_tokens
+        state.computed_tokens += request.chunk_tokens
+        share_blocks(engine, worker, r, request.computed_tokens)
+        if request.computed_tokens < request.target_tokens:
+            seconds = request.counted_s * request.chunk_tokens / request.counted_tokens
+            state.queue_tokens -= request.chunk_tokens
+            state.queue_s -= seconds
+            request.counted_tokens -= request.chunk_tokens
+            request.counted_s -= seconds
+            engine.prefilling[worker, kept] = r
+            kept += 1
+        else:
+            state.queue_tokens -= request.counted_tokens
+            state.queue_s -= request.counted_s
+            request.counted_tokens = 0
+            request.counted_s = 0.0
+            _complete_prefill(engine, worker, r, now_s)
+        request.chunk_tokens = 0
+    state.prefilling_count = kept
+    if front(engine, WAITING, worker) == NONE and kept == 0:
+        # Sums of parts differ from the whole by rounding errors, which would pile up for ever.
+        state.queue_s = 0.0
+
+
+@compiled
+def _complete_prefill(engine: Engine, worker: int, r: int, now_s: float) -> None:
+    request = engine.requests[r]
+    if worker < engine.settings.prefill_workers:
+        request.phase = SHIPPING
+        start_overhead(engine, r, now_s)
+        return
+    # The step that computes the last prompt token also yields the next token of the answer.
+    if request.first_token_s == float("inf"):
+        request.first_token_s = now_s
+        _count_first_token(engine, r)
+    if request.generated_tokens + 1 >= request.output_tokens:
+        release(engine, worker, r, 0)
+        _finish(engine, r, now_s)
+    else:
+        _join(engine, worker, r, request.generated_tokens + 1)
+
+
+@compiled
+def _retry_roomless(engine: Engine, worker: int, now_s: float) -> None:
+    while front(engine, ROOMLESS, worker) != NONE:
+        if not _ship(engine, front(engine, ROOMLESS, worker), now_s):
+            break
+        pop_front(engine, ROOMLESS, worker)
