@@ -1,11 +1,14 @@
-"""The table's output-length model over many requests at once. Row by row it equals :mod:`dolphin_router.output_length`."""
+"""The table's output-length model over many requests at once.
+
+Row by row it equals :mod:`dolphin_router.output_length`.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from dolphin_router.contract import PROMPT_BUCKETS, OutputModel
-from dolphin_sim.engine.state import Floats
+from dolphin_sim.engine.state import Floats, Ints
 from dolphin_sim.workloads.requests import Requests
 
 
@@ -26,11 +29,12 @@ def output_inputs(requests: Requests) -> Floats:
     return np.column_stack([*columns, buckets])
 
 
-def predicted_classes(model: OutputModel, requests: Requests) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def predicted_classes(model: OutputModel, requests: Requests) -> Ints:
     """Return the index of each request's likeliest class."""
     standardised = (output_inputs(requests) - np.array(model.mean)) / np.array(model.scale)
     scores = standardised @ np.array(model.weights).T + np.array(model.intercepts)
-    return np.argmax(scores, axis=1)
+    classes: Ints = np.argmax(scores, axis=1)
+    return classes
 
 
 def predicted_output_tokens(model: OutputModel, requests: Requests) -> Floats:
