@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from dolphin_router.contract import TableError
+from dolphin_router.contract import DocumentError
 
 from . import table
 from .arguments import OneLineParser
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except SystemExit as end:  # argparse: --help, --version, bad arguments
         return int(end.code or 0)
-    except TableError as error:
+    except DocumentError as error:
         print(f"dolphin-router: {error}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:

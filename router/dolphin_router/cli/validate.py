@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from dolphin_router.contract import TableError, load_table
+from dolphin_router.contract import DocumentError, load_table
 
 NAME = "validate"
 
@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     for path in arguments.files:
         try:
             table = load_table(path)
-        except TableError as error:
+        except DocumentError as error:
             print(error)
             code = 2
         else:

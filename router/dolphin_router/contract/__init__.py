@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .checkpoint import CHECKPOINT_FORMAT, Checkpoint, CheckpointRound
 from .clustering import (
     ActionName,
     Cluster,
@@ -15,8 +16,17 @@ from .clustering import (
     Transform,
 )
 from .deciders import Bits, Decider
-from .documents import load_table, read_table, save_table, write_table
-from .errors import TableError
+from .documents import (
+    load_document,
+    load_table,
+    read_document,
+    read_table,
+    save_document,
+    save_table,
+    write_document,
+    write_table,
+)
+from .errors import DocumentError
 from .output_model import CLASS_NAMES, INPUT_NAMES, PROMPT_BUCKETS, OutputClass, OutputModel
 from .provenance import Provenance, Score
 from .slo import Slo, SloKind
@@ -24,16 +34,20 @@ from .split import Split
 from .table import FORMAT, PolicyReference, RoutingTable, TableContent, content_digest, seal
 
 __all__ = [
+    "CHECKPOINT_FORMAT",
     "CLASS_NAMES",
     "FORMAT",
     "INPUT_NAMES",
     "PROMPT_BUCKETS",
     "ActionName",
     "Bits",
+    "Checkpoint",
+    "CheckpointRound",
     "Cluster",
     "Clustering",
     "CovarianceKind",
     "Decider",
+    "DocumentError",
     "Four",
     "GaussianMixture",
     "KMeans",
@@ -49,12 +63,15 @@ __all__ = [
     "SloKind",
     "Split",
     "TableContent",
-    "TableError",
     "Transform",
     "content_digest",
+    "load_document",
     "load_table",
+    "read_document",
     "read_table",
+    "save_document",
     "save_table",
     "seal",
+    "write_document",
     "write_table",
 ]

@@ -1,4 +1,4 @@
-"""Tables as bytes and as files."""
+"""Documents as bytes and as files."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import json
 import os
 import secrets
 from pathlib import Path
+from typing import TypeVar
 
 import rfc8785
 from pydantic import ValidationError
 
-from .errors import TableError, refusal
+from .errors import DocumentError, refusal
+from .model import DocumentPart
 from .table import RoutingTable
+
+Part = TypeVar("Part", bound=DocumentPart)
 
 MOST_BYTES = 1 << 20
 """Of a document that is read: as much as a ConfigMap can hold."""
@@ -19,37 +23,38 @@ MOST_BYTES = 1 << 20
 _MAKE_ANEW = "write it anew with the command that made it"
 
 
-def read_table(data: bytes | str, *, source: str) -> RoutingTable:
-    """Return the table that a document holds.
+def read_document(model: type[Part], data: bytes | str, *, source: str) -> Part:
+    """Return the document of this model that ``data`` holds.
 
     Args:
-        data: the JSON document, UTF-8.
+        model: the kind of document.
+        data: JSON, UTF-8.
         source: where it came from, for the message.
 
     Raises:
-        TableError: the document is not a table that this release can use; the message names the source, the field,
-            what is wrong and what to do.
+        DocumentError: the data is not such a document, or not one that this release can use; the message names the
+            source, the field, what is wrong and what to do.
     """
     try:
         encoded = data.encode() if isinstance(data, str) else data
         if len(encoded) > MOST_BYTES:
-            raise _refused(source, f"is longer than {MOST_BYTES} bytes", "give a routing table, which is much shorter")
+            raise _refused(source, f"is longer than {MOST_BYTES} bytes", "give the right file, which is much shorter")
         text = encoded.decode()
     except UnicodeError as error:
         raise _refused(source, f"is not UTF-8: {error}", _MAKE_ANEW) from error
     try:
-        table = RoutingTable.model_validate_json(encoded)
+        document = model.model_validate_json(encoded)
     except ValidationError as error:
         raise refusal(error, source=source) from error
     _refuse_repeated_keys(text, source)
-    return table
+    return document
 
 
-def load_table(path: str | Path) -> RoutingTable:
-    """Return the table in a file.
+def load_document(model: type[Part], path: str | Path) -> Part:
+    """Return the document in a file.
 
     Raises:
-        TableError: as :func:`read_table`, and when the file cannot be read.
+        DocumentError: as :func:`read_document`, and when the file cannot be read.
     """
     source = str(path)
     try:
@@ -58,16 +63,16 @@ def load_table(path: str | Path) -> RoutingTable:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise _refused(source, f"cannot be read: {reason}", "check the path") from error
-    return read_table(data, source=source)
+    return read_document(model, data, source=source)
 
 
-def write_table(table: RoutingTable) -> bytes:
-    """Return the table as canonical JSON (RFC 8785) and a newline: equal tables give equal bytes."""
-    return rfc8785.dumps(table.model_dump(mode="json")) + b"\n"
+def write_document(document: DocumentPart) -> bytes:
+    """Return the document as canonical JSON (RFC 8785) and a newline: equal documents give equal bytes."""
+    return rfc8785.dumps(document.model_dump(mode="json")) + b"\n"
 
 
-def save_table(path: str | Path, table: RoutingTable) -> None:
-    """Write a table to a file. Whoever reads the path meanwhile sees the old content or the new, never a part.
+def save_document(path: str | Path, document: DocumentPart) -> None:
+    """Write a document to a file. Whoever reads the path meanwhile sees the old content or the new, never a part.
 
     Raises:
         OSError: the file cannot be written; what was at the path stays.
@@ -76,7 +81,7 @@ def save_table(path: str | Path, table: RoutingTable) -> None:
     draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
         with open(draft, "xb") as file:
-            file.write(write_table(table))
+            file.write(write_document(document))
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, target)
@@ -85,8 +90,28 @@ def save_table(path: str | Path, table: RoutingTable) -> None:
         raise
 
 
-def _refused(source: str, problem: str, remedy: str) -> TableError:
-    return TableError(source=source, field="", problem=problem, remedy=remedy)
+def read_table(data: bytes | str, *, source: str) -> RoutingTable:
+    """Return the table that ``data`` holds; see :func:`read_document`."""
+    return read_document(RoutingTable, data, source=source)
+
+
+def load_table(path: str | Path) -> RoutingTable:
+    """Return the table in a file; see :func:`load_document`."""
+    return load_document(RoutingTable, path)
+
+
+def write_table(table: RoutingTable) -> bytes:
+    """Return the table as bytes; see :func:`write_document`."""
+    return write_document(table)
+
+
+def save_table(path: str | Path, table: RoutingTable) -> None:
+    """Write the table to a file; see :func:`save_document`."""
+    save_document(path, table)
+
+
+def _refused(source: str, problem: str, remedy: str) -> DocumentError:
+    return DocumentError(source=source, field="", problem=problem, remedy=remedy)
 
 
 class _RepeatedKey:
@@ -113,7 +138,7 @@ def _refuse_repeated_keys(text: str, source: str) -> None:
     def search(value: object, path: str) -> None:
         if isinstance(value, _RepeatedKey):
             field = f"{path}.{value.key}" if path else value.key
-            raise TableError(source=source, field=field, problem="is there twice", remedy="keep the right one")
+            raise DocumentError(source=source, field=field, problem="is there twice", remedy="keep the right one")
         if isinstance(value, dict):
             for key, part in value.items():
                 search(part, f"{path}.{key}" if path else key)

@@ -16,11 +16,11 @@ _UNION_FIELDS = frozenset({"clustering"})
 _MESSAGE_SUBJECT = re.compile(r"^(Input|Tuple|String) | after validation")
 
 
-class TableError(ValueError):
-    """A table that cannot be used.
+class DocumentError(ValueError):
+    """A document that cannot be used.
 
     Attributes:
-        source: where the table came from, a path for instance.
+        source: where the document came from, a path for instance.
         field: the offending field's path, such as ``decider.clusters[3].centre[2]``; empty for the whole document.
         problem: what is wrong with it.
         remedy: what to do.
@@ -35,11 +35,11 @@ class TableError(ValueError):
         super().__init__(f"{source}: {subject}; {remedy}")
 
 
-def refusal(error: ValidationError, *, source: str) -> TableError:
+def refusal(error: ValidationError, *, source: str) -> DocumentError:
     """Return the refusal for the problem in ``error`` that explains most: a wrong version or kind before the rest."""
     details = min(error.errors(include_url=False), key=_rank)
     problem, remedy = _explanation(details)
-    return TableError(source=source, field=field_path(details["loc"]), problem=problem, remedy=remedy)
+    return DocumentError(source=source, field=field_path(details["loc"]), problem=problem, remedy=remedy)
 
 
 def field_path(location: Sequence[str | int]) -> str:
@@ -76,19 +76,19 @@ def _explanation(details: ErrorDetails) -> tuple[str, str]:
     if kind == "json_invalid":
         return f"is not JSON: {context['error']}", "write it anew with the command that made it"
     if kind == "model_type" and not details["loc"]:
-        return "is not a JSON object", "give the path of a routing table"
+        return "is not a JSON object", "give the path of the right file"
     if kind == "missing":
-        return "is missing", "add it, or write the table anew with the command that made it"
+        return "is missing", "add it, or write it anew with the command that made it"
     if kind == "extra_forbidden":
-        return "is not a field of this format", "remove it, or use the release that wrote the table"
+        return "is not a field of this format", "remove it, or use the release that wrote it"
     if kind == "literal_error":
-        return f"is {given}, but this release reads {context['expected']}", "use the release that wrote the table"
+        return f"is {given}, but this release reads {context['expected']}", "use the release that wrote it"
     if kind == "union_tag_invalid":
         return (
             f"is of kind {reprlib.repr(context['tag'])}, but this release reads {context['expected_tags']}",
-            "use the release that wrote the table",
+            "use the release that wrote it",
         )
     if kind == "inconsistent":
-        return details["msg"], "correct it, or write the table anew with the command that made it"
+        return details["msg"], "correct it, or write it anew with the command that made it"
     what = _MESSAGE_SUBJECT.sub("", details["msg"])
-    return f"{what} (it is {given})", "correct it, or write the table anew with the command that made it"
+    return f"{what} (it is {given})", "correct it, or write it anew with the command that made it"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolphin_router.contract import RoutingTable, TableError, read_table, write_table
+from dolphin_router.contract import DocumentError, RoutingTable, read_table, write_table
 
 Document = dict[str, Any]
 Step = str | int
@@ -133,7 +133,7 @@ def test_a_malformed_document_is_refused_with_the_field_named(
 ) -> None:
     document = build_document(mixture=True)
     _spoil(document, place, value)
-    with pytest.raises(TableError) as refused:
+    with pytest.raises(DocumentError) as refused:
         read_table(json.dumps(document), source="spoilt.json")
     assert refused.value.source == "spoilt.json"
     assert refused.value.field == (_path(place) if field is None else field)
@@ -148,19 +148,19 @@ def test_a_malformed_document_is_refused_with_the_field_named(
 def test_mixture_parts_do_not_belong_into_kmeans(build_document: Callable[..., Document]) -> None:
     document = build_document(mixture=False)
     document["decider"]["clusters"][1]["precision_cholesky"] = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
-    with pytest.raises(TableError, match=r"decider\.clusters\[1\]\.precision_cholesky must be null"):
+    with pytest.raises(DocumentError, match=r"decider\.clusters\[1\]\.precision_cholesky must be null"):
         read_table(json.dumps(document), source="table")
 
 
 def test_a_document_of_another_version_is_refused_for_its_version(build_document: Callable[..., Document]) -> None:
     document = {**build_document(), "format": "dolphinrouting.dev/table/v2", "new": 1, "decider": {"kind": "prices"}}
-    with pytest.raises(TableError, match=r"format is 'dolphinrouting\.dev/table/v2'"):
+    with pytest.raises(DocumentError, match=r"format is 'dolphinrouting\.dev/table/v2'"):
         read_table(json.dumps(document), source="table")
 
 
 def test_a_policy_class_of_the_future_is_refused_for_its_kind(build_document: Callable[..., Document]) -> None:
     document = {**build_document(), "decider": {"kind": "thresholds", "prices": [1.0]}}
-    with pytest.raises(TableError, match=r"decider\.kind is 'thresholds', but this release reads 'bits'"):
+    with pytest.raises(DocumentError, match=r"decider\.kind is 'thresholds', but this release reads 'bits'"):
         read_table(json.dumps(document), source="table")
 
 
@@ -169,7 +169,7 @@ def test_the_number_of_clusters_is_limited(size: int, build_document: Callable[.
     document = build_document(clusters=2)
     cluster = document["decider"]["clusters"][0]
     document["decider"]["clusters"] = [{**cluster, "centre": [index / 64, 0, 0, 0]} for index in range(size)]
-    with pytest.raises(TableError, match=r"decider\.clusters should have at (most 64|least 1) item"):
+    with pytest.raises(DocumentError, match=r"decider\.clusters should have at (most 64|least 1) item"):
         read_table(json.dumps(document), source="table")
 
 
@@ -192,7 +192,7 @@ def test_the_number_of_clusters_is_limited(size: int, build_document: Callable[.
     ids=lambda value: repr(value[:12]),
 )
 def test_what_is_no_document_is_refused(data: bytes | str, problem: str) -> None:
-    with pytest.raises(TableError) as refused:
+    with pytest.raises(DocumentError) as refused:
         read_table(data, source="table")
     assert refused.value.problem.startswith(problem)
     assert len(str(refused.value)) < 300
@@ -201,7 +201,7 @@ def test_what_is_no_document_is_refused(data: bytes | str, problem: str) -> None
 @pytest.mark.parametrize("data", [b"\x00\xff" * 5_000_000, b"[" * 10_000_000, "x" * 10_000_000, "é" * 600_000])
 def test_ten_megabytes_of_nonsense_are_refused_at_once(data: bytes | str) -> None:
     start = time.perf_counter()
-    with pytest.raises(TableError, match="is longer than 1048576 bytes"):
+    with pytest.raises(DocumentError, match="is longer than 1048576 bytes"):
         read_table(data, source="table")
     assert time.perf_counter() - start < 1.0
 
@@ -219,7 +219,7 @@ def test_a_key_that_is_there_twice_is_refused(
 ) -> None:
     text = write_table(build_table()).decode()
     assert text.count(original) == 1
-    with pytest.raises(TableError, match="is there twice") as refused:
+    with pytest.raises(DocumentError, match="is there twice") as refused:
         read_table(text.replace(original, repeated), source="table")
     assert refused.value.field == field
 
@@ -261,12 +261,12 @@ def test_any_value_at_any_place_is_read_or_refused(
 @given(st.binary())
 @settings(deadline=None)
 def test_any_bytes_are_refused(data: bytes) -> None:
-    with pytest.raises(TableError):
+    with pytest.raises(DocumentError):
         read_table(data, source="table")
 
 
 def _read_or_refused(data: bytes) -> None:
     """Any error but a refusal fails the test."""
-    with contextlib.suppress(TableError):
+    with contextlib.suppress(DocumentError):
         table = read_table(data, source="table")
         assert read_table(write_table(table), source="written") == table

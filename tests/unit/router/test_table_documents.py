@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dolphin_router.contract import (
+    DocumentError,
     RoutingTable,
-    TableError,
     content_digest,
     load_table,
     read_table,
@@ -156,9 +156,9 @@ def test_a_save_that_fails_leaves_nothing_behind(tmp_path: Path, build_table: Ca
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match=r"absent\.json: cannot be read: No such file or directory; check the path"):
+    with pytest.raises(DocumentError, match=r"absent\.json: cannot be read: No such file or directory; check the path"):
         load_table(tmp_path / "absent.json")
-    with pytest.raises(TableError, match="cannot be read: Is a directory"):
+    with pytest.raises(DocumentError, match="cannot be read: Is a directory"):
         load_table(tmp_path)
-    with pytest.raises(TableError, match="cannot be read: embedded null byte"):
+    with pytest.raises(DocumentError, match="cannot be read: embedded null byte"):
         load_table("a\0b")
