@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+from .contract import ActionName
+
 
 class Action(IntEnum):
     """The path of a request. The numbers are those of the simulator's arrays."""
@@ -15,9 +17,9 @@ class Action(IntEnum):
     """A prefill worker computes the prompt and ships its KV cache to the decode worker."""
 
     @property
-    def text(self) -> str:
-        """The action as tables name it: ``local`` or ``remote``."""
-        return self.name.lower()
+    def text(self) -> ActionName:
+        """The action as tables name it."""
+        return "remote" if self is Action.REMOTE else "local"
 
     @classmethod
     def from_text(cls, text: str) -> Action:

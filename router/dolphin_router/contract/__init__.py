@@ -27,7 +27,7 @@ from .documents import (
     write_table,
 )
 from .errors import DocumentError
-from .output_model import CLASS_NAMES, INPUT_NAMES, PROMPT_BUCKETS, OutputClass, OutputModel
+from .output_model import CLASS_NAMES, INPUT_NAMES, PROMPT_BUCKETS, ClassName, OutputClass, OutputModel
 from .provenance import Provenance, Score
 from .slo import Slo, SloKind
 from .split import Split
@@ -43,6 +43,7 @@ __all__ = [
     "Bits",
     "Checkpoint",
     "CheckpointRound",
+    "ClassName",
     "Cluster",
     "Clustering",
     "CovarianceKind",

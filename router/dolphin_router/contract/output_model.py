@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -18,7 +18,8 @@ INPUT_NAMES = (
     "json_response",
     *(f"system_prompt_bucket_{bucket}" for bucket in range(PROMPT_BUCKETS)),
 )
-CLASS_NAMES = ("short", "medium", "long")
+ClassName = Literal["short", "medium", "long"]
+CLASS_NAMES: tuple[ClassName, ...] = get_args(ClassName)
 
 _OneForEachInput = Annotated[tuple[float, ...], Field(min_length=len(INPUT_NAMES), max_length=len(INPUT_NAMES))]
 _ScaleOfEachInput = Annotated[tuple[Positive, ...], Field(min_length=len(INPUT_NAMES), max_length=len(INPUT_NAMES))]
@@ -27,7 +28,7 @@ _ScaleOfEachInput = Annotated[tuple[Positive, ...], Field(min_length=len(INPUT_N
 class OutputClass(DocumentPart):
     """Answers of similar length."""
 
-    name: Literal["short", "medium", "long"]
+    name: ClassName
     upper_bound_tokens: Positive | None
     """The longest answer in the class; null for the last class, which has no end."""
     representative_tokens: Positive

@@ -41,5 +41,8 @@ class Provenance(DocumentPart):
     hardware_profile: Name | None
     workload: Annotated[str, Field(min_length=1, max_length=4096, pattern=NO_CONTROL_CHARACTERS)]
     workload_digest: Name | None
+    expected_lengths: Name
+    """Where the expected lengths of answers came from: ``trained`` (the table's output model), ``simulated`` (a
+    classifier that is right as often as stated), ``perfect``, or ``none``."""
     scores: dict[Name, Score]
     """By policy, on the same held-out requests."""

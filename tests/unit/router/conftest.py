@@ -74,6 +74,7 @@ def _unsealed(*, clusters: int = 4, mixture: bool = False, **changes: Any) -> Do
             "hardware_profile": "h20x4-72b",
             "workload": "hybrid",
             "workload_digest": "sha256:abc",
+            "expected_lengths": "trained",
             "scores": {
                 "learned": {"attainment": 0.91, "interval": [0.9, 0.92]},
                 "always-local": {"attainment": 0.74, "interval": None},

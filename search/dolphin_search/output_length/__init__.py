@@ -1,0 +1,1 @@
+"""What is said of an answer's length before it is written: short, medium or long."""

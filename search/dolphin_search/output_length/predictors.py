@@ -1,0 +1,92 @@
+"""Where expected answer lengths come from in a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+
+from dolphin_router.contract import OutputModel
+from dolphin_search.output_length.classes import Floats, LengthClasses
+from dolphin_sim.output_length import predicted_output_tokens
+from dolphin_sim.workloads import Requests
+
+PredictorKind = Literal["trained", "simulated", "perfect", "none"]
+PREDICTOR_KINDS: tuple[PredictorKind, ...] = get_args(PredictorKind)
+DEFAULT_ACCURACY = 0.8
+
+
+class Predictor(Protocol):
+    """Says before an answer is written how long it will be."""
+
+    def expected_output_tokens(self, requests: Requests, *, seed: int) -> Floats:
+        """Return the representative length of each request's expected class, n numbers."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrainedPredictor:
+    """The model that the table carries, on the inputs that the requests have."""
+
+    model: OutputModel
+
+    def expected_output_tokens(self, requests: Requests, *, seed: int) -> Floats:
+        """As the router would guess; the seed plays no part."""
+        return predicted_output_tokens(self.model, requests)
+
+
+@dataclass(frozen=True)
+class SimulatedPredictor:
+    """A classifier with a stated confusion matrix, for traces that have nothing to guess from.
+
+    It names the true class with probability ``accuracy`` and each of the others equally often. With accuracy 1 it is
+    perfect.
+    """
+
+    classes: LengthClasses
+    accuracy: float
+
+    def expected_output_tokens(self, requests: Requests, *, seed: int) -> Floats:
+        """Draw each guess; equal seeds give equal guesses."""
+        true = self.classes.of(requests.output_tokens)
+        random = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
+        is_wrong = random.random(len(requests)) >= self.accuracy
+        offset = random.integers(1, max(len(self.classes), 2), len(requests))
+        guessed = np.where(is_wrong, (true + offset) % len(self.classes), true)
+        return self.classes.representatives(guessed)
+
+
+@dataclass(frozen=True)
+class NoPredictor:
+    """No classifier: every request is expected to be equally long."""
+
+    def expected_output_tokens(self, requests: Requests, *, seed: int) -> Floats:
+        """Return zeros."""
+        return np.zeros(len(requests))
+
+
+def has_inputs(requests: Requests) -> bool:
+    """Tell whether the rows say more of a request than the length of its prompt."""
+    return any(
+        np.any(getattr(requests, name)) for name in ("max_tokens", "turns", "tools", "json_format", "system_hash")
+    )
+
+
+def make_predictor(
+    kind: PredictorKind | None,
+    *,
+    requests: Requests,
+    classes: LengthClasses,
+    model: OutputModel,
+    accuracy: float = DEFAULT_ACCURACY,
+) -> tuple[PredictorKind, Predictor]:
+    """Return the predictor of this kind and its kind; without one, ``trained`` if the rows have inputs, else
+    ``simulated``."""
+    if kind is None:
+        kind = "trained" if has_inputs(requests) else "simulated"
+    if kind == "trained":
+        return kind, TrainedPredictor(model)
+    if kind == "none":
+        return kind, NoPredictor()
+    return kind, SimulatedPredictor(classes, 1.0 if kind == "perfect" else accuracy)

@@ -1,0 +1,1 @@
+"""What was learned, for people and for scripts."""
