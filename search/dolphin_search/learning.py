@@ -41,6 +41,8 @@ class LearningSettings:
     sampler: ScanThenEpsilonGreedy = field(default_factory=ScanThenEpsilonGreedy)
     rounds: int = DEFAULT_ROUNDS
     arrivals: Arrivals = "common"
+    periods_per_round: int = 4
+    """In simulation a period costs milliseconds, and one alone says too little of a table."""
 
 
 def search_fingerprint(problem: Problem, settings: LearningSettings) -> str:
@@ -58,6 +60,7 @@ def search_fingerprint(problem: Problem, settings: LearningSettings) -> str:
         "preparation": asdict(settings.preparation),
         "sampler": asdict(settings.sampler),
         "arrivals": settings.arrivals,
+        "periods_per_round": settings.periods_per_round,
     }
     return fingerprint(described)
 
@@ -85,6 +88,7 @@ def search(
         clusters=preparation.policy,
         source=preparation.source,
         arrivals=settings.arrivals,
+        periods_per_round=settings.periods_per_round,
     )
     study = Study(
         clusters=len(preparation.clusters),
@@ -123,6 +127,7 @@ def make_table(
             reward=settings.sampler.reward,
             seed=source.seed,
             rounds=len(study.rounds),
+            periods_per_round=settings.periods_per_round,
             period_s=source.window.period_s,
             settle_s=source.window.settle_s,
             arrival_rate_per_s=source.rate_per_s,

@@ -46,7 +46,7 @@ class Study:
             )
             if actions is None:
                 return
-            entry = Round(actions, self._environment.measure(actions, period=len(self.rounds)))
+            entry = Round(actions, self._environment.measure(actions, round_number=len(self.rounds)))
             self.rounds.append(entry)
             if self._checkpoint is not None:
                 self._checkpoint.save(self.rounds)

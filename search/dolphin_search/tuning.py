@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -40,16 +40,29 @@ def grids() -> dict[str, list[Policy]]:
     }
 
 
-def grid_size() -> int:
-    """Return how many settings there are in all."""
-    return sum(len(settings) for settings in grids().values())
+def grid_size(only: Collection[str] | None = None) -> int:
+    """Return how many settings there are in all, or of the rules named."""
+    return sum(len(settings) for name, settings in grids().items() if only is None or name in only)
 
 
 def tuned_rules(
-    cluster: Cluster, slo: Slo, episodes: Sequence[Episode], *, on_done: Callable[[], None] | None = None
+    cluster: Cluster,
+    slo: Slo,
+    episodes: Sequence[Episode],
+    *,
+    only: Collection[str] | None = None,
+    on_done: Callable[[], None] | None = None,
 ) -> list[Policy]:
-    """Return each rule with the setting of highest attainment on these episodes, the first of equal ones."""
-    settings = grids()
+    """Return each rule, or each of those named, with the setting of highest attainment, the first of equal ones.
+
+    Args:
+        cluster: the workers.
+        slo: what counts as met.
+        episodes: to tune on.
+        only: names of rules; None for all.
+        on_done: called after each setting, from any thread.
+    """
+    settings = {name: grid for name, grid in grids().items() if only is None or name in only}
     everything = [setting for grid in settings.values() for setting in grid]
     values = attainments(cluster, slo, episodes, everything, on_done=on_done)
     best: list[Policy] = []

@@ -65,12 +65,12 @@ class Simulation:
             block_ids=np.zeros(0, dtype=np.int64),
             requests=_records(0, REQUEST),
             workers=_idle_workers(workers),
-            running=np.zeros((workers, settings.max_running), dtype=np.int32),
-            prefilling=np.zeros((workers, settings.max_running), dtype=np.int32),
+            running=np.zeros((workers, settings.max_running), dtype=np.int64),
+            prefilling=np.zeros((workers, settings.max_running), dtype=np.int64),
             queues=np.full((QUEUES, workers, 2), NONE, dtype=np.int64),
             hbm=empty_cache(workers, settings.kv_capacity_tokens // block_tokens),
             host=empty_cache(workers, settings.host_blocks),
-            transfers=np.zeros(0, dtype=np.int32),
+            transfers=np.zeros(0, dtype=np.int64),
             clock=_clock_at_zero(),
         )
 
@@ -165,7 +165,7 @@ class Simulation:
             running=_renumbered(old.running, number, old.workers["running_count"]),
             prefilling=_renumbered(old.prefilling, number, old.workers["prefilling_count"]),
             queues=number[old.queues],
-            transfers=number[old.transfers[: len(requests)]].astype(np.int32),
+            transfers=number[old.transfers[: len(requests)]],
             clock=clock,
         )
 
@@ -203,17 +203,17 @@ def _clock_at_zero() -> Records:
     return clock
 
 
-def _grown(array: np.ndarray[tuple[int], np.dtype[np.int32]], size: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    grown = np.zeros(size, dtype=np.int32)
+def _grown(array: np.ndarray[tuple[int], np.dtype[np.int64]], size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    grown = np.zeros(size, dtype=np.int64)
     grown[: len(array)] = array
     return grown
 
 
 def _renumbered(
-    lists: np.ndarray[tuple[int, int], np.dtype[np.int32]],
+    lists: np.ndarray[tuple[int, int], np.dtype[np.int64]],
     number: np.ndarray[tuple[int], np.dtype[np.int64]],
     counts: np.ndarray[tuple[int], np.dtype[np.int64]],
-) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
+) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """Renumber the first ``counts`` entries of each row; the others are left over from before."""
     renumbered = lists.copy()
     for row, count in zip(renumbered, counts, strict=True):

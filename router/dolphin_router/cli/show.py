@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(as_json(table), indent=2))
         return 0
-    sections = [_heading(arguments.file, table), _clusters(table), _output_model(table), _provenance(table)]
+    sections = [_heading(arguments.file, table), clusters_text(table), _output_model(table), _provenance(table)]
     print("\n\n".join([*sections, _scores(table)] if table.provenance.scores else sections))
     return 0
 
@@ -77,7 +77,7 @@ def _heading(source: str, table: RoutingTable) -> str:
     )
 
 
-def _clusters(table: RoutingTable) -> str:
+def clusters_text(table: RoutingTable) -> str:
     header = ["cluster", "prompt", "prefill eff.", "decode eff.", "output", "share", "samples", "action"]
     rows = [
         [

@@ -31,6 +31,8 @@ class Provenance(DocumentPart):
     """The quantity that the search made large; the clusters' rewards are in its unit."""
     seed: Count
     rounds: Count
+    """Tables measured, those measured again included."""
+    periods_per_round: Count
     period_s: Positive | None
     """How long a candidate table was measured; null where no periods were run."""
     settle_s: NonNegative | None

@@ -11,15 +11,15 @@ Actions = tuple[int, ...]
 
 
 class Environment(Protocol):
-    """Measures tables, one a period."""
+    """Measures tables, one a round."""
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether measuring a table again tells nothing new, since all periods see the same arrivals."""
+        """Whether measuring a table again tells nothing new, since all rounds see the same arrivals."""
         ...
 
-    def measure(self, actions: Actions, *, period: int) -> Measurement:
-        """Run one period under this table.
+    def measure(self, actions: Actions, *, round_number: int) -> Measurement:
+        """Measure this table in the round with this number, from 0.
 
         Equal arguments give equal measurements where the environment can be reset (in simulation), so that a resumed
         study goes on as an undisturbed one would have.

@@ -8,8 +8,10 @@ from typing import Literal
 from dolphin_router.contract import Slo
 from dolphin_search.environments.base import Actions
 from dolphin_search.measurement import Measurement, measure
+from dolphin_search.parallel import map_on_cores
 from dolphin_search.traffic import EpisodeSource
 from dolphin_sim.episode import Episode, run_episode
+from dolphin_sim.outcomes import Outcomes
 from dolphin_sim.policy import Policy, with_actions
 from dolphin_sim.simulation import Cluster
 
@@ -17,37 +19,50 @@ Arrivals = Literal["common", "fresh"]
 
 
 class SimulatedEnvironment:
-    """One episode a period, on a cluster that starts empty and settles under the table that is measured.
+    """A round is one or more periods, each on a cluster that starts empty and settles under the table that is measured.
 
     Args:
         cluster: the workers.
         slo: what counts as met.
         clusters: the policy whose actions the candidate tables replace.
         source: of episodes for learning.
-        arrivals: ``common``, every period has the first episode's arrivals, so that tables are compared on equal
-            terms; ``fresh``, every period has its own, as in a live search.
+        arrivals: ``common``, every round has the arrivals of the first, so that tables are compared on equal terms;
+            ``fresh``, every round has its own, as in a live search.
+        periods_per_round: over which a table's measurement is taken together.
     """
 
     def __init__(
-        self, *, cluster: Cluster, slo: Slo, clusters: Policy, source: EpisodeSource, arrivals: Arrivals
+        self,
+        *,
+        cluster: Cluster,
+        slo: Slo,
+        clusters: Policy,
+        source: EpisodeSource,
+        arrivals: Arrivals,
+        periods_per_round: int,
     ) -> None:
         self._cluster = cluster
         self._slo = slo
         self._clusters = clusters
         self._source = source
         self._arrivals = arrivals
-        self._episode = lru_cache(maxsize=2)(self._make_episode)
+        self._periods_per_round = periods_per_round
+        self._episodes = lru_cache(maxsize=1)(self._make_episodes)
 
     @property
     def is_repeatable(self) -> bool:
         """True with common arrivals."""
         return self._arrivals == "common"
 
-    def measure(self, actions: Actions, *, period: int) -> Measurement:
-        """Simulate the period under this table."""
-        episode = self._episode(0 if self.is_repeatable else period)
-        outcomes = run_episode(self._cluster, episode, with_actions(self._clusters, actions))
-        return measure(outcomes, self._slo, clusters=len(actions))
+    def measure(self, actions: Actions, *, round_number: int) -> Measurement:
+        """Simulate the round's periods under this table."""
+        policy = with_actions(self._clusters, actions)
+        outcomes = map_on_cores(
+            lambda episode: run_episode(self._cluster, episode, policy),
+            self._episodes(0 if self.is_repeatable else round_number),
+        )
+        return measure(Outcomes.concatenate(outcomes), self._slo, clusters=len(actions))
 
-    def _make_episode(self, number: int) -> Episode:
-        return self._source.episode("search", number)
+    def _make_episodes(self, round_number: int) -> list[Episode]:
+        first = round_number * self._periods_per_round
+        return [self._source.episode("search", first + number) for number in range(self._periods_per_round)]

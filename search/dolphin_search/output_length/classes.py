@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from dolphin_router.contract import CLASS_NAMES, ClassName, OutputClass
+from dolphin_router.contract import CLASS_NAMES, ClassName, OutputClass, OutputModel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -61,3 +61,12 @@ def learn_classes(output_tokens: Ints) -> LengthClasses:
     classes = np.searchsorted(np.array(bounds), output_tokens, side="left")
     representatives = [round(float(np.median(output_tokens[classes == k]))) for k in range(count)]
     return LengthClasses(tuple(bounds), tuple(representatives))
+
+
+def classes_of(model: OutputModel) -> LengthClasses:
+    """Return the classes of a table's output model."""
+    bounds = [entry.upper_bound_tokens for entry in model.classes if entry.upper_bound_tokens is not None]
+    return LengthClasses(
+        tuple(math.floor(bound) for bound in bounds),
+        tuple(round(entry.representative_tokens) for entry in model.classes),
+    )

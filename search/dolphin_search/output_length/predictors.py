@@ -7,8 +7,8 @@ from typing import Literal, Protocol, get_args
 
 import numpy as np
 
-from dolphin_router.contract import OutputModel
-from dolphin_search.output_length.classes import Floats, LengthClasses
+from dolphin_router.contract import OutputModel, RoutingTable
+from dolphin_search.output_length.classes import Floats, LengthClasses, classes_of
 from dolphin_sim.output_length import predicted_output_tokens
 from dolphin_sim.workloads import Requests
 
@@ -90,3 +90,28 @@ def make_predictor(
     if kind == "none":
         return kind, NoPredictor()
     return kind, SimulatedPredictor(classes, 1.0 if kind == "perfect" else accuracy)
+
+
+def predictor_of_table(
+    table: RoutingTable, kind: PredictorKind | None, *, accuracy: float = DEFAULT_ACCURACY
+) -> tuple[PredictorKind, Predictor]:
+    """Return the predictor that a table was learned with, or one of another kind over the table's length classes.
+
+    Raises:
+        ValueError: the table has no output model, or names a kind of predictor that is not known.
+    """
+    kind = kind or _known(table.provenance.expected_lengths)
+    if kind == "none":
+        return kind, NoPredictor()
+    if table.output_model is None:
+        raise ValueError(f"the table has no output model, so expected lengths cannot be {kind}: choose none")
+    if kind == "trained":
+        return kind, TrainedPredictor(table.output_model)
+    return kind, SimulatedPredictor(classes_of(table.output_model), 1.0 if kind == "perfect" else accuracy)
+
+
+def _known(name: str) -> PredictorKind:
+    for kind in PREDICTOR_KINDS:
+        if kind == name:
+            return kind
+    raise ValueError(f"expected lengths came from {name!r} when the table was learned: say where they come from now")

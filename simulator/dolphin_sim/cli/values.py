@@ -42,6 +42,13 @@ def seed(text: str) -> int:
     return int(text)
 
 
+def count(text: str) -> int:
+    """Return an integer from 1 to 10⁶."""
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 1_000_000):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
+    return int(text)
+
+
 def split(text: str) -> Split:
     """Return a split such as ``2P2D``."""
     try:

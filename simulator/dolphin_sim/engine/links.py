@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from dolphin_sim.compiled import compiled
+from dolphin_sim.compiled import compiled_inside
 from dolphin_sim.engine.queues import pop_front, push_back
 from dolphin_sim.engine.state import OVERHEAD, Engine
 
 
-@compiled
+@compiled_inside
 def start_overhead(engine: Engine, r: int, now_s: float) -> None:
     """Begin the hand-over of a finished prefill. All overheads last equally long, so they end in order."""
     engine.requests[r].overhead_end_s = now_s + engine.settings.transfer_overhead_s
-    push_back(engine, OVERHEAD, 0, r)
+    push_back(engine.requests, engine.queues[OVERHEAD, 0], r)
 
 
-@compiled
+@compiled_inside
 def end_overhead(engine: Engine) -> int:
     """Return the request whose overhead ends first, taken from the queue."""
-    return pop_front(engine, OVERHEAD, 0)
+    return pop_front(engine.requests, engine.queues[OVERHEAD, 0])
 
 
-@compiled
+@compiled_inside
 def start_transfer(engine: Engine, r: int, tokens: int, now_s: float) -> None:
     """Begin to move ``tokens`` tokens of request ``r`` from its prefill to its decode worker."""
     _advance_transfers(engine, now_s)
@@ -35,7 +35,7 @@ def start_transfer(engine: Engine, r: int, tokens: int, now_s: float) -> None:
     _plan_next_end(engine)
 
 
-@compiled
+@compiled_inside
 def end_transfer(engine: Engine, now_s: float) -> int:
     """Return the request whose transfer ends now, taken from the links. Of equal ones, the one that started first."""
     _advance_transfers(engine, now_s)
@@ -57,7 +57,7 @@ def end_transfer(engine: Engine, now_s: float) -> int:
     return r
 
 
-@compiled
+@compiled_inside
 def _rate(engine: Engine, r: int) -> float:
     request = engine.requests[r]
     sharers = max(
@@ -67,12 +67,12 @@ def _rate(engine: Engine, r: int) -> float:
     return engine.settings.link_bytes_per_s / float(sharers)
 
 
-@compiled
+@compiled_inside
 def _seconds_left(engine: Engine, r: int) -> float:
     return float(max(engine.requests[r].remaining_bytes, 0.0)) / _rate(engine, r)
 
 
-@compiled
+@compiled_inside
 def _advance_transfers(engine: Engine, now_s: float) -> None:
     clock = engine.clock[0]
     elapsed_s = now_s - clock.links_updated_s
@@ -82,7 +82,7 @@ def _advance_transfers(engine: Engine, now_s: float) -> None:
     clock.links_updated_s = now_s
 
 
-@compiled
+@compiled_inside
 def _plan_next_end(engine: Engine) -> None:
     clock = engine.clock[0]
     soonest_s = float("inf")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dolphin_sim.compiled import compiled
+from dolphin_sim.compiled import compiled, compiled_inside
 from dolphin_sim.engine.links import end_overhead, end_transfer
-from dolphin_sim.engine.queues import front
 from dolphin_sim.engine.routing import Decider, Scratch, route
 from dolphin_sim.engine.state import NONE, OVERHEAD, Engine
 from dolphin_sim.engine.worker import end_step, offer_kv, receive, return_kv
@@ -21,19 +20,14 @@ def advance(engine: Engine, decider: Decider, scratch: Scratch, until_s: float) 
     """Let all happen that happens before or at ``until_s``. Called again, it goes on from there."""
     clock = engine.clock[0]
     requests = engine.requests
-    workers = engine.settings.prefill_workers + engine.settings.decode_workers
     while True:
         kind = STEP
-        worker = 0
-        soonest_s = float("inf")
-        for w in range(workers):
-            if engine.workers[w].step_end_s < soonest_s:
-                soonest_s = engine.workers[w].step_end_s
-                worker = w
+        worker = _first_to_end(engine)
+        soonest_s = engine.workers[worker].step_end_s
         if clock.next_transfer_end_s < soonest_s:
             soonest_s = clock.next_transfer_end_s
             kind = TRANSFER
-        handover = front(engine, OVERHEAD, 0)
+        handover = int(engine.queues[OVERHEAD, 0, 0])
         if handover != NONE and requests[handover].overhead_end_s < soonest_s:
             soonest_s = requests[handover].overhead_end_s
             kind = HANDOVER
@@ -57,3 +51,13 @@ def advance(engine: Engine, decider: Decider, scratch: Scratch, until_s: float) 
             r = clock.next_arrival
             clock.next_arrival += 1
             route(engine, decider, scratch, r, soonest_s)
+
+
+@compiled_inside
+def _first_to_end(engine: Engine) -> int:
+    """Return the worker whose step ends first; the first one when all are idle."""
+    first = 0
+    for w in range(1, engine.settings.prefill_workers + engine.settings.decode_workers):
+        if engine.workers[w].step_end_s < engine.workers[first].step_end_s:
+            first = w
+    return first

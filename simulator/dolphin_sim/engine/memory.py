@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dolphin_sim.compiled import compiled
+from dolphin_sim.compiled import compiled_inside
 from dolphin_sim.engine.prefix_cache import evict_oldest, find, hold, insert, let_go, remember
 from dolphin_sim.engine.state import NONE, Engine
 
 
-@compiled
+@compiled_inside
 def cached_tokens(engine: Engine, worker: int, r: int) -> int:
     """Return how many leading prompt tokens of request ``r`` the worker holds, in its GPU memory or its host tier."""
     request = engine.requests[r]
@@ -22,7 +22,7 @@ def cached_tokens(engine: Engine, worker: int, r: int) -> int:
     return int(at - request.block_start) * engine.settings.block_tokens
 
 
-@compiled
+@compiled_inside
 def free_tokens(engine: Engine, worker: int) -> int:
     """Return the tokens that can be had on the worker, counting what may be evicted."""
     row = engine.hbm.rows[worker]
@@ -31,7 +31,7 @@ def free_tokens(engine: Engine, worker: int) -> int:
     return engine.settings.kv_capacity_tokens - int(held)
 
 
-@compiled
+@compiled_inside
 def take_tokens(engine: Engine, worker: int, tokens: int) -> None:
     """Make ``tokens`` private tokens, evicting as needed. :func:`free_tokens` must allow it."""
     settings = engine.settings
@@ -44,7 +44,7 @@ def take_tokens(engine: Engine, worker: int, tokens: int) -> None:
         used -= settings.block_tokens
 
 
-@compiled
+@compiled_inside
 def admit(engine: Engine, worker: int, r: int) -> float:
     """Reserve memory for all of the request's ``target_tokens`` on the worker and take what is cached.
 
@@ -54,6 +54,10 @@ def admit(engine: Engine, worker: int, r: int) -> float:
     block_tokens = engine.settings.block_tokens
     start = request.block_start
     blocks = request.block_stop - start
+    # Reusing an idle block takes as much memory as it saves, so only a request that does not fit as it stands has to be
+    # looked at closely. Nothing is held before it is sure to fit, so that waiting does not make its blocks newer.
+    if request.target_tokens > free_tokens(engine, worker) and not _fits_with_shared_blocks(engine, worker, r):
+        return -1.0
     held = 0
     while held < blocks:
         entry = find(engine.hbm, worker, engine.block_ids[start + held])
@@ -63,9 +67,6 @@ def admit(engine: Engine, worker: int, r: int) -> float:
         held += 1
     request.held_blocks = held
     needed = request.target_tokens - held * block_tokens
-    if needed > free_tokens(engine, worker):
-        _let_go_blocks(engine, worker, r)
-        return -1.0
     # Which blocks the host tier holds is asked before room is made, since evicted blocks go there.
     loaded = 0
     if engine.settings.host_blocks > 0:
@@ -82,7 +83,7 @@ def admit(engine: Engine, worker: int, r: int) -> float:
     return loaded * block_tokens * engine.settings.host_s_per_token
 
 
-@compiled
+@compiled_inside
 def share_blocks(engine: Engine, worker: int, r: int, computed_tokens: int) -> None:
     """Put the blocks that are complete with ``computed_tokens`` into the cache, out of this request's private
     tokens."""
@@ -102,7 +103,7 @@ def share_blocks(engine: Engine, worker: int, r: int, computed_tokens: int) -> N
         request.held_blocks += 1
 
 
-@compiled
+@compiled_inside
 def release(engine: Engine, worker: int, r: int, grown_tokens: int) -> None:
     """Give back all memory of the request on the worker; ``grown_tokens`` were added since it was admitted."""
     _let_go_blocks(engine, worker, r)
@@ -110,7 +111,21 @@ def release(engine: Engine, worker: int, r: int, grown_tokens: int) -> None:
     engine.requests[r].private_tokens = 0
 
 
-@compiled
+@compiled_inside
+def _fits_with_shared_blocks(engine: Engine, worker: int, r: int) -> bool:
+    """Tell whether there is room for what the request does not share with requests that hold the same blocks."""
+    request = engine.requests[r]
+    needed = request.target_tokens
+    for at in range(request.block_start, request.block_stop):
+        entry = find(engine.hbm, worker, engine.block_ids[at])
+        if entry == NONE:
+            break
+        if engine.hbm.entries[worker, entry].references > 0:
+            needed -= engine.settings.block_tokens
+    return bool(needed <= free_tokens(engine, worker))
+
+
+@compiled_inside
 def _let_go_blocks(engine: Engine, worker: int, r: int) -> None:
     request = engine.requests[r]
     for i in range(request.held_blocks - 1, -1, -1):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dolphin_sim.compiled import compiled
+from dolphin_sim.compiled import compiled, compiled_inside
 from dolphin_sim.engine.state import NONE, BlockCache
 
 ENTRY = np.dtype(
@@ -51,9 +51,9 @@ def empty_cache(workers: int, entries: int) -> BlockCache:
 def find(cache: BlockCache, worker: int, block: int) -> int:
     """Return the entry that holds ``block``, or ``NONE``."""
     # Identities are dense, so their low bits spread well, and neighbours in a chain are neighbours in memory.
-    entry = cache.bucket[worker, block & (cache.bucket.shape[1] - 1)]
+    entry = np.int64(cache.bucket[worker, block & (cache.bucket.shape[1] - 1)])
     while entry != NONE and cache.entries[worker, entry].block != block:
-        entry = cache.entries[worker, entry].chained
+        entry = np.int64(cache.entries[worker, entry].chained)
     return int(entry)
 
 
@@ -131,7 +131,7 @@ def remember(cache: BlockCache, worker: int, block: int) -> None:
     let_go(cache, worker, insert(cache, worker, block))
 
 
-@compiled
+@compiled_inside
 def _unlink(cache: BlockCache, worker: int, place: int) -> None:
     older = cache.entries[worker, place].older
     newer = cache.entries[worker, place].newer
@@ -145,7 +145,7 @@ def _unlink(cache: BlockCache, worker: int, place: int) -> None:
         cache.entries[worker, newer].older = older
 
 
-@compiled
+@compiled_inside
 def _append(cache: BlockCache, worker: int, place: int) -> None:
     newest = cache.rows[worker].newest
     cache.entries[worker, place].older = newest

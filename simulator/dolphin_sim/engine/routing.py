@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dolphin_router import assignment, candidates, features
-from dolphin_sim.compiled import compiled
+from dolphin_sim.compiled import compiled, compiled_inside
 from dolphin_sim.engine.memory import cached_tokens
 from dolphin_sim.engine.state import LOCAL, REJECTED, REMOTE, Engine, Floats, Ints
 from dolphin_sim.engine.step_time import prefill_s, transfer_s
@@ -67,7 +67,7 @@ class Scratch(NamedTuple):
     assigned_tokens: Floats
 
 
-@compiled
+@compiled_inside
 def route(engine: Engine, decider: Decider, scratch: Scratch, r: int, now_s: float) -> None:
     """Decide the path of the request that arrives now and hand it to the first worker on it."""
     request = engine.requests[r]
@@ -91,7 +91,7 @@ def route(engine: Engine, decider: Decider, scratch: Scratch, r: int, now_s: flo
     enqueue(engine, first, r, cached, now_s)
 
 
-@compiled
+@compiled_inside
 def _choose_workers(engine: Engine, decider: Decider, scratch: Scratch, r: int) -> None:
     request = engine.requests[r]
     settings = engine.settings
@@ -123,7 +123,7 @@ def _choose_workers(engine: Engine, decider: Decider, scratch: Scratch, r: int) 
     )
 
 
-@compiled
+@compiled_inside
 def _decide(engine: Engine, decider: Decider, r: int) -> int:
     request = engine.requests[r]
     kind = decider.kind
@@ -157,7 +157,7 @@ def _decide(engine: Engine, decider: Decider, r: int) -> int:
     return REMOTE if remote else LOCAL
 
 
-@compiled
+@compiled_inside
 def _cluster(decider: Decider, engine: Engine, r: int) -> int:
     request = engine.requests[r]
     mean = decider.transform[0]
@@ -173,7 +173,7 @@ def _cluster(decider: Decider, engine: Engine, r: int) -> int:
     return likeliest_component(z0, z1, z2, z3, decider.clusters, count)[0]
 
 
-@compiled
+@compiled_inside
 def _is_remote_cheaper(engine: Engine, r: int, price: float) -> bool:
     """Apply the cost rule with the queues and the step law exactly as they are: an optimistic bound for such a rule."""
     request = engine.requests[r]

@@ -162,11 +162,11 @@ class Engine(NamedTuple):
     block_ids: Ints
     requests: Records
     workers: Records
-    running: Int32s
-    prefilling: Int32s
+    running: Ints
+    prefilling: Ints
     queues: Ints
     """First and last request of each queue: kinds by workers by 2."""
     hbm: BlockCache
     host: BlockCache
-    transfers: Int32s
+    transfers: Ints
     clock: Records

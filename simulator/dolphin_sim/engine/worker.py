@@ -9,10 +9,10 @@ A run of steps that are nothing but decoding is one event. It is cut at the next
 
 from __future__ import annotations
 
-from dolphin_sim.compiled import compiled
+from dolphin_sim.compiled import compiled_inside
 from dolphin_sim.engine.links import start_overhead, start_transfer
 from dolphin_sim.engine.memory import admit, free_tokens, release, share_blocks, take_tokens
-from dolphin_sim.engine.queues import front, pop_front, push_back, push_front
+from dolphin_sim.engine.queues import pop_front, push_back, push_front
 from dolphin_sim.engine.state import (
     ARRIVED,
     DECODING,
@@ -28,42 +28,47 @@ from dolphin_sim.engine.state import (
 )
 from dolphin_sim.engine.step_time import attention_pairs, decode_attention_s, prefill_s
 
-# Bounds the work of planning a run that is cut soon after.
-LONGEST_RUN_STEPS = 1024
+# A run takes the memory for all its steps when it begins, which evicts cached blocks before their time. This bounds how
+# many, and the work of planning a run that is cut soon after.
+LONGEST_RUN_STEPS = 128
 NEVER_STEP = 1 << 62
 
 
-@compiled
+@compiled_inside
 def enqueue(engine: Engine, worker: int, r: int, cached: int, now_s: float) -> None:
     """Hand a new request to the worker, which may be idle, in a step, or in a run of decode steps."""
     request = engine.requests[r]
     request.phase = QUEUED
     request.target_tokens = request.prompt_tokens
     count_in_queue(engine, worker, r, min(cached, request.prompt_tokens - 1))
-    push_back(engine, WAITING, worker, r)
+    push_back(engine.requests, engine.queues[WAITING, worker], r)
     wake(engine, worker, now_s)
 
 
-@compiled
+@compiled_inside
 def receive(engine: Engine, r: int, now_s: float) -> None:
     """Let the decode worker of a remote request take it up: its KV cache has arrived."""
     request = engine.requests[r]
     request.phase = READY
     request.computed_tokens = request.prompt_tokens
     share_blocks(engine, request.decode_worker, r, request.prompt_tokens)
-    push_back(engine, ARRIVED, request.decode_worker, r)
+    push_back(engine.requests, engine.queues[ARRIVED, request.decode_worker], r)
     wake(engine, request.decode_worker, now_s)
 
 
-@compiled
+@compiled_inside
 def offer_kv(engine: Engine, r: int, now_s: float) -> None:
     """Start the transfer of a finished prefill to its decode worker as soon as that has room."""
     worker = engine.requests[r].decode_worker
-    if front(engine, ROOMLESS, worker) != NONE or not _ship(engine, r, now_s):
-        push_back(engine, ROOMLESS, worker, r)
+    push_back(engine.requests, engine.queues[ROOMLESS, worker], r)
+    _ship_where_room(engine, worker, now_s)
+    if engine.queues[ROOMLESS, worker, 0] != NONE:
+        # A run of decode steps holds the memory of steps that are still to come: it gives that back when it is cut.
+        wake(engine, worker, now_s)
+        _ship_where_room(engine, worker, now_s)
 
 
-@compiled
+@compiled_inside
 def _ship(engine: Engine, r: int, now_s: float) -> bool:
     request = engine.requests[r]
     # References and private tokens now become those on the decode worker; the prefill worker's are restored on release.
@@ -80,7 +85,7 @@ def _ship(engine: Engine, r: int, now_s: float) -> bool:
     return True
 
 
-@compiled
+@compiled_inside
 def return_kv(engine: Engine, r: int, now_s: float) -> None:
     """Free the prefill worker's copy of a request whose KV cache has arrived at its decode worker."""
     request = engine.requests[r]
@@ -94,7 +99,7 @@ def return_kv(engine: Engine, r: int, now_s: float) -> None:
     wake(engine, request.prefill_worker, now_s)
 
 
-@compiled
+@compiled_inside
 def count_in_queue(engine: Engine, worker: int, r: int, cached: int) -> None:
     """Set what the request adds to the worker's queue, now that ``cached`` of its tokens are thought to be there."""
     request = engine.requests[r]
@@ -109,7 +114,7 @@ def count_in_queue(engine: Engine, worker: int, r: int, cached: int) -> None:
     request.counted_s = seconds
 
 
-@compiled
+@compiled_inside
 def wake(engine: Engine, worker: int, now_s: float) -> None:
     """Let the worker look at its queues: at once when idle, else at the end of the step that runs."""
     state = engine.workers[worker]
@@ -119,7 +124,7 @@ def wake(engine: Engine, worker: int, now_s: float) -> None:
         _cut_run(engine, worker, now_s)
 
 
-@compiled
+@compiled_inside
 def begin_step(engine: Engine, worker: int, now_s: float) -> None:
     """Form the next batch and plan its end."""
     state = engine.workers[worker]
@@ -127,9 +132,10 @@ def begin_step(engine: Engine, worker: int, now_s: float) -> None:
     budget = settings.prefill_step_tokens if worker < settings.prefill_workers else settings.decode_step_tokens
     already_running = state.running_count
     while (
-        front(engine, ARRIVED, worker) != NONE and state.running_count + state.prefilling_count < settings.max_running
+        engine.queues[ARRIVED, worker, 0] != NONE
+        and state.running_count + state.prefilling_count < settings.max_running
     ):
-        _join(engine, worker, pop_front(engine, ARRIVED, worker), 0)
+        _join(engine, worker, pop_front(engine.requests, engine.queues[ARRIVED, worker]), 0)
     preempted = _make_room(engine, worker)
     already_running = min(already_running, state.running_count)
     decodes = state.running_count
@@ -161,7 +167,7 @@ def begin_step(engine: Engine, worker: int, now_s: float) -> None:
         take_tokens(engine, worker, decodes * (state.step_count - 1))
 
 
-@compiled
+@compiled_inside
 def end_step(engine: Engine, worker: int) -> None:
     """Account for the step or run that ends now, and begin the next."""
     state = engine.workers[worker]
@@ -176,27 +182,25 @@ def end_step(engine: Engine, worker: int) -> None:
             _finish_decodes(engine, worker, now_s)
     if state.prefilling_count > 0:
         _advance_prefills(engine, worker, now_s)
-    _retry_roomless(engine, worker, now_s)
+    _ship_where_room(engine, worker, now_s)
     begin_step(engine, worker, now_s)
 
 
-@compiled
+@compiled_inside
 def _cut_run(engine: Engine, worker: int, now_s: float) -> None:
     """Let the run end at its first step boundary that is not before ``now_s``."""
     state = engine.workers[worker]
     steps = state.step_count
     decodes = state.running_count
     state.step_count = 1
-    state.step_end_s = (
-        state.step_start_s
-        + engine.settings.step_s[decodes]
-        + decode_attention_s(engine.settings, decodes, state.context_tokens)
-    )
+    # The same sum as in `begin_step`, to the last bit: the first tokens were promised for its end.
+    first_step_s = engine.settings.step_s[decodes] + decode_attention_s(engine.settings, decodes, state.context_tokens)
+    state.step_end_s = state.step_start_s + first_step_s
     _lengthen_run(engine, worker, steps, now_s)
     state.private_tokens -= decodes * (steps - state.step_count)
 
 
-@compiled
+@compiled_inside
 def _lengthen_run(engine: Engine, worker: int, steps: int, until_s: float) -> None:
     """Append decode steps to a run of one until it has ``steps`` or ends at or after ``until_s``."""
     state = engine.workers[worker]
@@ -213,7 +217,7 @@ def _lengthen_run(engine: Engine, worker: int, steps: int, until_s: float) -> No
     state.step_count = count
 
 
-@compiled
+@compiled_inside
 def _join(engine: Engine, worker: int, r: int, generated: int) -> None:
     """Add a request, with ``generated`` answer tokens so far, to the running batch."""
     state = engine.workers[worker]
@@ -228,7 +232,7 @@ def _join(engine: Engine, worker: int, r: int, generated: int) -> None:
     state.first_final_step = min(state.first_final_step, request.final_step)
 
 
-@compiled
+@compiled_inside
 def _leave(engine: Engine, worker: int, r: int) -> int:
     """Undo the joining in the batch's sums and return the tokens generated in it."""
     state = engine.workers[worker]
@@ -239,7 +243,7 @@ def _leave(engine: Engine, worker: int, r: int) -> int:
     return int(grown)
 
 
-@compiled
+@compiled_inside
 def _finish_decodes(engine: Engine, worker: int, now_s: float) -> None:
     state = engine.workers[worker]
     kept = 0
@@ -258,7 +262,7 @@ def _finish_decodes(engine: Engine, worker: int, now_s: float) -> None:
     state.first_final_step = first_final_step
 
 
-@compiled
+@compiled_inside
 def _finish(engine: Engine, r: int, now_s: float) -> None:
     request = engine.requests[r]
     request.phase = FINISHED
@@ -266,7 +270,7 @@ def _finish(engine: Engine, r: int, now_s: float) -> None:
     engine.workers[request.decode_worker].assigned_tokens -= request.prompt_tokens
 
 
-@compiled
+@compiled_inside
 def _count_first_token(engine: Engine, r: int) -> None:
     """Take the request out of what the router counts as dispatched."""
     request = engine.requests[r]
@@ -275,7 +279,7 @@ def _count_first_token(engine: Engine, r: int) -> None:
     request.dispatched_tokens = 0
 
 
-@compiled
+@compiled_inside
 def _make_room(engine: Engine, worker: int) -> bool:
     """Preempt the latest until every running request can grow by a token; tell if any was.
 
@@ -299,12 +303,12 @@ def _make_room(engine: Engine, worker: int) -> bool:
         request.target_tokens = request.prompt_tokens + request.generated_tokens
         request.computed_tokens = 0
         count_in_queue(engine, worker, r, 0)
-        push_front(engine, WAITING, worker, r)
+        push_front(engine.requests, engine.queues[WAITING, worker], r)
         preempted = True
     return preempted
 
 
-@compiled
+@compiled_inside
 def _schedule_prefills(engine: Engine, worker: int, budget: int, admitting: bool) -> tuple[int, float, float]:
     """Give out ``budget`` tokens, to new requests only when ``admitting``.
 
@@ -322,14 +326,14 @@ def _schedule_prefills(engine: Engine, worker: int, budget: int, admitting: bool
         pairs += attention_pairs(float(chunk), float(request.computed_tokens))
     places = engine.settings.max_running - state.running_count
     while admitting and given < budget and state.prefilling_count < places:
-        r = front(engine, WAITING, worker)
+        r = int(engine.queues[WAITING, worker, 0])
         if r == NONE:
             break
         # The cache is looked up now, not when the request came: what was computed meanwhile counts.
         seconds = admit(engine, worker, r)
         if seconds < 0.0:
             break
-        pop_front(engine, WAITING, worker)
+        pop_front(engine.requests, engine.queues[WAITING, worker])
         request = engine.requests[r]
         request.phase = PREFILLING
         request.reused_tokens = request.computed_tokens
@@ -344,7 +348,7 @@ def _schedule_prefills(engine: Engine, worker: int, budget: int, admitting: bool
     return given, pairs, load_s
 
 
-@compiled
+@compiled_inside
 def _advance_prefills(engine: Engine, worker: int, now_s: float) -> None:
     state = engine.workers[worker]
     kept = 0
@@ -370,12 +374,12 @@ def _advance_prefills(engine: Engine, worker: int, now_s: float) -> None:
             _complete_prefill(engine, worker, r, now_s)
         request.chunk_tokens = 0
     state.prefilling_count = kept
-    if front(engine, WAITING, worker) == NONE and kept == 0:
+    if engine.queues[WAITING, worker, 0] == NONE and kept == 0:
         # Sums of parts differ from the whole by rounding errors, which would pile up for ever.
         state.queue_s = 0.0
 
 
-@compiled
+@compiled_inside
 def _complete_prefill(engine: Engine, worker: int, r: int, now_s: float) -> None:
     request = engine.requests[r]
     if worker < engine.settings.prefill_workers:
@@ -393,9 +397,10 @@ def _complete_prefill(engine: Engine, worker: int, r: int, now_s: float) -> None
         _join(engine, worker, r, request.generated_tokens + 1)
 
 
-@compiled
-def _retry_roomless(engine: Engine, worker: int, now_s: float) -> None:
-    while front(engine, ROOMLESS, worker) != NONE:
-        if not _ship(engine, front(engine, ROOMLESS, worker), now_s):
+@compiled_inside
+def _ship_where_room(engine: Engine, worker: int, now_s: float) -> None:
+    """Start transfers to the worker, first come first served, until one has to wait."""
+    while engine.queues[ROOMLESS, worker, 0] != NONE:
+        if not _ship(engine, int(engine.queues[ROOMLESS, worker, 0]), now_s):
             break
-        pop_front(engine, ROOMLESS, worker)
+        pop_front(engine.requests, engine.queues[ROOMLESS, worker])

@@ -66,6 +66,7 @@ def _unsealed(*, clusters: int = 4, mixture: bool = False, **changes: Any) -> Do
             "sampler": "scan-then-epsilon-greedy",
             "reward": "attainment",
             "seed": 7,
+            "periods_per_round": 1,
             "rounds": 80,
             "period_s": 600,
             "settle_s": 60,

@@ -1,0 +1,82 @@
+"""learn tables for 2P2D, then for 3P1D as after a scale event, and compare both with the rules"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+from dolphin_router.cli.show import clusters_text
+from dolphin_router.contract import Slo, Split, save_table
+from dolphin_search.comparison_run import ComparisonPlan
+from dolphin_search.learning import LearningSettings
+from dolphin_search.learning_run import learn
+from dolphin_search.report.html import report_document, write_report
+from dolphin_search.report.summary import summary_table
+from dolphin_search.samplers import ScanThenEpsilonGreedy
+from dolphin_sim.cli import values
+from dolphin_sim.cli.problem_arguments import DEFAULT_PROFILE, DEFAULT_RATES_PER_S, DEFAULT_SLO, DEFAULT_WORKLOAD
+from dolphin_sim.episode import Window
+from dolphin_sim.hardware import load_profile
+from dolphin_sim.problem import Problem
+from dolphin_sim.simulation import Cluster
+from dolphin_sim.workloads import Workload, workload_by_name
+
+NAME = "demo"
+SPLITS = (Split(prefill=2, decode=2), Split(prefill=3, decode=1))
+
+# Prompts of real traces reach a hundred thousand tokens, for which no fixed limit is right.
+TRACE_SLO = Slo(kind="both", ttft_ms=3000.0, ttft_us_per_prompt_token=600.0, tpot_ms=20.0)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "--trace", metavar="FILE", type=Path, help="a Mooncake or Azure trace instead of generated traffic"
+    )
+    parser.add_argument(
+        "--truncated-ok", action="store_true", help="leave out the last line of a trace when it was cut off"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FOLDER",
+        type=Path,
+        default=Path("results/demo"),
+        help="where tables and report go (default: %(default)s)",
+    )
+    parser.add_argument("--seed", metavar="N", type=values.seed, default=0, help="(default: %(default)s)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the demo and return its exit code."""
+    console = Console()
+    if arguments.trace is None:
+        workload, slo = workload_by_name(DEFAULT_WORKLOAD), DEFAULT_SLO
+    else:
+        workload, slo = workload_by_name(arguments.trace, truncated_ok=arguments.truncated_ok), TRACE_SLO
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    cases = []
+    for split in SPLITS:
+        rate_per_s = DEFAULT_RATES_PER_S[split] if arguments.trace is None else None
+        problem = _problem(workload, slo, split, rate_per_s, arguments.seed)
+        settings = LearningSettings(sampler=ScanThenEpsilonGreedy(seed=arguments.seed))
+        case = learn(problem, settings, console=console, plan=ComparisonPlan())
+        path = arguments.out / f"table-{str(split).lower()}.json"
+        save_table(path, case.table)
+        console.print(f"\n{path}", highlight=False)
+        console.print(clusters_text(case.table), highlight=False, markup=False, soft_wrap=True)
+        assert case.comparison is not None
+        console.print(summary_table(case.comparison))
+        cases.append(case)
+    report = arguments.out / "report.html"
+    write_report(report, cases, title=f"Learned routing on {workload.name} traffic")
+    (arguments.out / "report.json").write_text(json.dumps(report_document(cases), indent=2) + "\n", "utf-8")
+    console.print(f"Report: {report}", highlight=False)
+    return 0
+
+
+def _problem(workload: Workload, slo: Slo, split: Split, rate_per_s: float | None, seed: int) -> Problem:
+    cluster = Cluster(load_profile(DEFAULT_PROFILE), split)
+    return Problem(cluster, workload, slo, rate_per_s, seed, Window())
