@@ -1,0 +1,1 @@
+"""The report's figures, each a function that returns an SVG."""
