@@ -7,11 +7,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-
 from dolphin_router.contract import RoutingTable, load_table
 from dolphin_search.cli.settings_arguments import add_expected_length_arguments
 from dolphin_search.comparison_run import TEST_EPISODES, TRAINING_EPISODES, ComparisonPlan
+from dolphin_search.console import progress_console, result_console
 from dolphin_search.output_length.predictors import NoPredictor, Predictor, PredictorKind, predictor_of_table
 from dolphin_search.progress import progress
 from dolphin_search.report.document import comparison_document
@@ -68,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare, and return the exit code."""
-    console = Console(stderr=True)
+    console = progress_console()
     table = None if arguments.table is None else load_table(arguments.table)
     if table is not None:
         # What the table was learned for takes the place of the general defaults; what the user said stays.
@@ -94,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         result = plan.run(problem.cluster, problem.slo, source, kind, table, on_step=step)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(comparison_document(result), indent=2) + "\n", "utf-8")
-    Console().print(summary_table(result))
+    result_console().print(summary_table(result))
     return 0
 
 

@@ -6,11 +6,10 @@ import argparse
 import json
 from pathlib import Path
 
-from rich.console import Console
-
 from dolphin_router.cli.show import clusters_text
 from dolphin_router.contract import Slo, Split, save_table
 from dolphin_search.comparison_run import ComparisonPlan
+from dolphin_search.console import result_console
 from dolphin_search.learning import LearningSettings
 from dolphin_search.learning_run import learn
 from dolphin_search.report.html import report_document, write_report
@@ -51,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo and return its exit code."""
-    console = Console()
+    console = result_console()
     if arguments.trace is None:
         workload, slo = workload_by_name(DEFAULT_WORKLOAD), DEFAULT_SLO
     else:

@@ -7,12 +7,11 @@ import json
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
 from dolphin_router.contract import save_table
 from dolphin_search.checkpoint import CheckpointFile
 from dolphin_search.cli.settings_arguments import add_settings_arguments, settings_from_arguments
 from dolphin_search.comparison_run import ComparisonPlan
+from dolphin_search.console import progress_console, result_console
 from dolphin_search.learning import default_checkpoint_path, search_fingerprint
 from dolphin_search.learning_run import learn
 from dolphin_search.report.html import report_document, write_report
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Learn, and return the exit code."""
-    console = Console(stderr=True)
+    console = progress_console()
     problem = problem_from_arguments(arguments)
     settings = settings_from_arguments(arguments)
     _check_writable(arguments.out, arguments.report, arguments.json)
@@ -77,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.json.write_text(json.dumps(report_document([case]), indent=2) + "\n", "utf-8")
     checkpoint.remove()
     if case.comparison is not None:
-        Console().print(summary_table(case.comparison))
+        result_console().print(summary_table(case.comparison))
     written = [arguments.out, *(path for path in (arguments.report, arguments.json) if path is not None)]
     console.print(f"wrote {', '.join(map(str, written))}", highlight=False)
     return 0

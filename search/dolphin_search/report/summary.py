@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from rich import box
 from rich.table import Table
 
 from dolphin_search.comparison import PolicyResult
