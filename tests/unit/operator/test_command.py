@@ -1,0 +1,12 @@
+"""The operator's command says what it cannot do yet."""
+
+from __future__ import annotations
+
+import pytest
+
+from dolphin_operator.cli import main
+
+
+def test_without_a_controller_it_fails_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 1
+    assert "controller" in capsys.readouterr().err

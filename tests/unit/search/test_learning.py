@@ -1,0 +1,164 @@
+"""From traffic to a table, a comparison and a report, on small cases."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dolphin_router.contract import Slo, Split, load_table, write_table
+from dolphin_router.features import Features
+from dolphin_router.load import IDLE
+from dolphin_router.policies import policy_from_table
+from dolphin_search.cli import main
+from dolphin_search.clustering import CLUSTERING_METHODS, ClusteringMethod, fit_clusters
+from dolphin_search.comparison_run import ComparisonPlan
+from dolphin_search.learning import LearningSettings, make_table, search
+from dolphin_search.output_length.classes import learn_classes
+from dolphin_search.output_length.predictors import SimulatedPredictor
+from dolphin_search.preparation import prepare
+from dolphin_search.report.case import LearnedCase
+from dolphin_search.report.html import report_document, write_report
+from dolphin_sim.episode import Window
+from dolphin_sim.hardware import load_profile
+from dolphin_sim.problem import Problem
+from dolphin_sim.simulation import Cluster
+from dolphin_sim.workloads import workload_by_name
+
+SLO = Slo(kind="both", ttft_ms=8000.0, ttft_us_per_prompt_token=0.0, tpot_ms=20.0)
+POLICIES = {
+    "learned", "exhaustive-best", "always-local", "always-remote", "tuned-length", "tuned-effective-length",
+    "dynamo-default", "dynamo-isl-bounding", "dynamo-isl-or-load", "tuned-dynamo-isl-bounding",
+    "tuned-dynamo-isl-or-load", "llm-d", "tuned-cost",
+}  # fmt: skip
+QUICK = ["--period-s", "60", "--settle-s", "30", "--rounds", "4", "--clusters", "2", "--periods-per-round", "1"]
+
+
+def learned_case() -> LearnedCase:
+    cluster = Cluster(load_profile("h20x4-72b"), Split(prefill=2, decode=2))
+    problem = Problem(cluster, workload_by_name("hybrid"), SLO, 1.03, 0, Window(period_s=120.0, settle_s=60.0))
+    settings = LearningSettings(rounds=20, periods_per_round=1)
+    preparation = prepare(problem, settings.preparation)
+    study = search(preparation, settings)
+    table = make_table(preparation, settings, study)
+    run = ComparisonPlan(training_episodes=1, test_episodes=2).run(
+        cluster, SLO, preparation.source, preparation.predictor_kind, table
+    )
+    return LearnedCase(preparation, study.rounds, table, run)
+
+
+@pytest.fixture(scope="module")
+def case() -> LearnedCase:
+    return learned_case()
+
+
+def test_equal_inputs_make_equal_tables_and_reports(case: LearnedCase, tmp_path: Path) -> None:
+    again = learned_case()
+    moment = {"created_at": "2026-01-01T00:00:00Z"}
+    assert write_table(again.table.model_copy(update=moment)) == write_table(case.table.model_copy(update=moment))
+    for name, entry in (("a", case), ("b", again)):
+        write_report(tmp_path / name, [entry], title="Table")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_the_comparison_document_is_what_scripts_rely_on(case: LearnedCase) -> None:
+    document = json.loads(json.dumps(report_document([case]), allow_nan=False))
+    assert set(document["policies"]) == POLICIES
+    for entry in document["policies"].values():
+        assert set(entry["ttft_ms"]) == set(entry["tpot_ms"]) == {"p50", "p90", "p99"}
+        low, high = entry["attainment_interval"]
+        assert 0 <= low <= entry["attainment"] <= high <= 1
+    assert document["policies"]["learned"]["attainment"] > document["policies"]["always-local"]["attainment"]
+
+
+def test_the_report_needs_no_network_and_names_everything(case: LearnedCase, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    write_report(path, [case], title="<b>A & B</b>")
+    text = path.read_text("utf-8")
+    HTMLParser().feed(text)
+    assert "<b>A" not in text
+    assert "src=" not in text
+    assert "url(http" not in text
+    assert POLICIES - {"learned"} <= {name for name in POLICIES if name in text}
+
+
+@pytest.mark.parametrize("method", CLUSTERING_METHODS)
+def test_the_table_assigns_as_its_clusters_were_found(case: LearnedCase, method: ClusteringMethod) -> None:
+    features = case.preparation.features
+    clusters = fit_clusters(features, count=5, method=method)
+    content = case.table.model_copy(update={"decider": clusters.decider(["remote"] * len(clusters))})
+    policy = policy_from_table(content)
+    found = np.bincount([policy.decide(Features(*row), IDLE).cluster for row in features.tolist()], minlength=5)
+    assert np.abs(found - [component.samples for component in clusters.components]).sum() <= 0.02 * len(features)
+
+
+def test_there_are_no_more_clusters_than_distinct_requests() -> None:
+    features = np.repeat([[100.0, 100.0, 100.0, 0.0], [9_000.0, 9_000.0, 50.0, 0.0]], 20, axis=0)
+    for method in CLUSTERING_METHODS:
+        assert len(fit_clusters(features, count=8, method=method)) == 2
+    with pytest.raises(ValueError, match="64"):
+        fit_clusters(features, count=65)
+    with pytest.raises(ValueError, match="no requests"):
+        fit_clusters(features[:0], count=8)
+
+
+def test_a_simulated_classifier_is_right_as_often_as_stated() -> None:
+    requests = workload_by_name("hybrid").episode(rate_per_s=2.0, duration_s=2_000.0, seed=0, part="train")
+    classes = learn_classes(requests.output_tokens)
+    truth = classes.representatives(classes.of(requests.output_tokens))
+    for accuracy in (0.6, 0.8, 1.0):
+        guessed = SimulatedPredictor(classes, accuracy).expected_output_tokens(requests, seed=1)
+        assert np.mean(guessed == truth) == pytest.approx(accuracy, abs=0.02)
+
+
+def test_learn_then_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, report, document = tmp_path / "table.json", tmp_path / "report.html", tmp_path / "report.json"
+    arguments = ["learn", *QUICK, "--split", "3P1D", "--no-compare", "--out", str(table)]
+    assert main([*arguments, "--report", str(report), "--json", str(document)]) == 0
+    assert load_table(table).split == Split(prefill=3, decode=1)
+    assert report.exists()
+    assert not (tmp_path / "table.json.checkpoint").exists()
+    result = tmp_path / "comparison.json"
+    quick = ["--period-s", "60", "--settle-s", "30", "--episodes", "1", "--training-episodes", "1", "--no-goodput"]
+    compare = ["compare", "--table", str(table), *quick, "--json", str(result)]
+    assert main([*compare, "--policy", "learned", "--policy", "always-remote"]) == 0
+    measured = json.loads(result.read_text("utf-8"))
+    assert measured["problem"]["split"] == "3P1D"
+    assert set(measured["policies"]) == {"learned", "always-remote"}
+    assert main([*compare, "--policy", "learned", "--rate", "0.5", "--split", "2P2D"]) == 0
+    measured = json.loads(result.read_text("utf-8"))
+    assert (measured["problem"]["split"], measured["problem"]["rate_per_s"]) == ("2P2D", 0.5)
+    capsys.readouterr()
+    assert main([*compare, "--policy", "nope"]) == 2
+    assert "nope" in capsys.readouterr().err
+
+
+def test_a_checkpoint_is_not_overwritten_by_accident(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    left = tmp_path / "table.json.checkpoint"
+    left.write_text("anything", "utf-8")
+    arguments = ["learn", *QUICK, "--no-compare", "--out", str(tmp_path / "table.json")]
+    assert main(arguments) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert main([*arguments, "--resume"]) == 2
+    assert left.read_text("utf-8") == "anything"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["learn", "--clusters", "65"], "65"),
+        (["learn", "--out", "/nowhere/table.json"], "/nowhere"),
+        (["compare", "--table", "/nowhere/table.json"], "/nowhere/table.json"),
+        (["demo", "--trace", "/nowhere/trace.jsonl"], "/nowhere/trace.jsonl"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    message = capsys.readouterr().err.strip()
+    assert named in message
+    assert "\n" not in message
