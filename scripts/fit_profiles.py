@@ -92,21 +92,20 @@ FIGURES = (
     ),
 )
 
-# Fitted: efficiency of matrix products at each of EFFICIENCY_TOKENS, of prefill attention; fixed time of decode
-# attention (ms), its time for each context token (ns), everything else (ms).
-LOW = (*[0.05] * len(EFFICIENCY_TOKENS), 0.05, 0.0, 0.0, 0.0)
-START = (*[0.6] * len(EFFICIENCY_TOKENS), 0.5, 0.5, 20.0, 2.0)
-HIGH = (*[1.0] * len(EFFICIENCY_TOKENS), 1.0, 20.0, 200.0, 20.0)
+# Fitted: efficiency of matrix products at each of EFFICIENCY_TOKENS, and of prefill attention; time of decode attention
+# for each context token (ns); everything else (ms), which holds the fixed time of decode attention, too.
+LOW = (*[0.05] * len(EFFICIENCY_TOKENS), 0.05, 0.0, 0.0)
+START = (*[0.6] * len(EFFICIENCY_TOKENS), 0.6, 20.0, 2.0)
+HIGH = (*[0.95] * len(EFFICIENCY_TOKENS), 0.95, 200.0, 20.0)
 
 
 def with_fitted(profile: HardwareProfile, values: tuple[float, ...], *, digits: int = 15) -> HardwareProfile:
     """Return the profile with these values of what is fitted, rounded to so many significant digits."""
     rounded = [float(f"{value:.{digits}g}") for value in values]
-    *efficiencies, attention_efficiency, decode_attention_ms, ns_per_token, other_ms = rounded
+    *efficiencies, attention_efficiency, ns_per_token, other_ms = rounded
     return profile.replaced(
         gemm_efficiency=list(zip(EFFICIENCY_TOKENS, efficiencies, strict=True)),
         attention_efficiency=attention_efficiency,
-        decode_attention_ms=decode_attention_ms,
         decode_attention_ns_per_token=ns_per_token,
         other_ms=other_ms,
     )
@@ -145,6 +144,7 @@ def fit(gpu: Gpu) -> HardwareProfile:
         ),
         weight_read_ms=round(WEIGHT_GB / GPUS / gpu.memory_tb_per_s / READ_EFFICIENCY, 2),
         peak_tflops=GPUS * gpu.tflops,
+        decode_attention_ms=0.0,
         allreduce_us_per_token=round(ALLREDUCE_BYTES_PER_TOKEN / (gpu.nvlink_gb_per_s * ALLREDUCE_EFFICIENCY * 1e3), 3),
         kv_capacity_tokens=round(kv_room_tokens(gpu), -3),
     )
