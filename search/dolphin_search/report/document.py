@@ -67,8 +67,8 @@ def _policy(result: PolicyResult, learned: PolicyResult | None, goodput_per_s: f
         "attainment_interval": list(result.attainment_interval),
         "end_to_end_attainment": result.end_to_end_attainment,
         "log_latency": result.log_latency,
-        "ttft_ms": asdict(result.ttft_ms),
-        "tpot_ms": asdict(result.tpot_ms),
+        "ttft_ms": {name: _finite(value) for name, value in asdict(result.ttft_ms).items()},
+        "tpot_ms": {name: _finite(value) for name, value in asdict(result.tpot_ms).items()},
         "remote_share": result.remote_share,
         "reused_share": result.reused_share,
         "preemptions": result.preemptions,
@@ -88,5 +88,5 @@ def _regret(run: ComparisonRun) -> Document | None:
 
 
 def _finite(value: float) -> float | str:
-    # JSON has no infinity; as a threshold it means "never".
+    # JSON has no infinity: as a threshold it means never, as a latency that no answer came.
     return value if math.isfinite(value) else "infinity"

@@ -18,15 +18,9 @@ def summary_table(run: ComparisonRun) -> Table:
         title_justify="left",
         caption_justify="left",
     )
-    for name, justify in (
-        ("policy", "left"),
-        ("attained", "right"),
-        ("P90 TTFT s", "right"),
-        ("P90 TPOT ms", "right"),
-        ("goodput/s", "right"),
-        ("learned leads by", "right"),
-    ):
-        table.add_column(name, justify="left" if justify == "left" else "right", no_wrap=True)
+    table.add_column("policy", no_wrap=True)
+    for name in ("attained", "P90 TTFT s", "P90 TPOT ms", "goodput/s", "learned leads by"):
+        table.add_column(name, justify="right", no_wrap=True)
     for name, result in ordered(run):
         table.add_row(
             name + (" *" if name == run.best_rule else ""),

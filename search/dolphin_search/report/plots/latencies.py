@@ -13,6 +13,7 @@ from dolphin_sim.outcomes import Outcomes
 
 SHOWN = ("learned", "exhaustive-best", "always-remote", "dynamo-isl-bounding", "tuned-cost", "tuned-effective-length")
 POINTS = 300
+SMALLEST_SHOWN = 1e-3
 
 
 def plot_distributions(run: ComparisonRun) -> str:
@@ -35,11 +36,11 @@ def plot_distributions(run: ComparisonRun) -> str:
 
 
 def _draw_shares(axes: Axes, values: NDArray[np.float64], name: str) -> None:
-    shares = np.linspace(0, 100, POINTS)
-    # Answers of one token have no TPOT; a logarithmic axis has no 0.
-    positive = values[(values > 0) & np.isfinite(values)]
-    if len(positive):
-        axes.plot(np.percentile(positive, shares), shares, color=colour_of(name), label=name, linewidth=1.5)
+    # Of all requests: those that never had an answer keep the curve below 100 %. A logarithmic axis has no 0.
+    ordered_values = np.sort(np.maximum(values, SMALLEST_SHOWN))
+    shares = 100 * np.arange(1, len(values) + 1) / len(values)
+    step = max(1, len(values) // POINTS)
+    axes.plot(ordered_values[::step], shares[::step], color=colour_of(name), label=name, linewidth=1.5)
     axes.set_xscale("log")
 
 
@@ -50,12 +51,15 @@ def plot_plane(run: ComparisonRun) -> str:
     for name, result in ordered(run):
         x, y = result.ttft_ms.p90 / 1e3, result.tpot_ms.p90
         plane.scatter([x], [y], color=colour_of(name), s=40)
-        plane.annotate(name, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
+        plane.annotate(name, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7, annotation_clip=True)
     plane.axhline(run.slo.tpot_ms, color="#666666", linestyle=":")
     if run.slo.ttft_us_per_prompt_token == 0:
         plane.axvline(run.slo.ttft_ms / 1e3, color="#666666", linestyle=":")
     plane.set_xscale("log")
     plane.set_yscale("log")
+    # Policies that lose both limits by far would squash the others into a corner; the table has them.
+    plane.set_xlim(right=20 * max(run.slo.ttft_ms, 1.0) / 1e3)
+    plane.set_ylim(top=4 * max(run.slo.tpot_ms, 1.0))
     plane.set_xlabel("P90 TTFT (s)")
     plane.set_ylabel("P90 TPOT (ms)")
     by_attainment = sorted(run.results.items(), key=lambda item: item[1].attainment)
