@@ -90,7 +90,7 @@ class TestDynamosChoiceOfWorkers:
         assert 16 < sum(once) < 48
 
     def test_the_prefix_on_decode_workers_counts_with_conditional_disaggregation_only(self) -> None:
-        # Two requests on one document, far apart; before the second, another request lies on the first's decode worker.
+        # Questions on shared documents: with the credit they go where the document lies.
         requests = workload_by_name("leval").episode(rate_per_s=0.3, duration_s=600.0, seed=2, part="train")
         cluster = Cluster(load_profile("h20x4-72b"), Split(prefill=2, decode=2))
         with_credit = simulate(cluster, requests, dynamo_isl_bounding(0.0, 0.0), seed=1)
