@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -57,6 +57,7 @@ class Simulation:
         self.policy = policy
         self._random = np.random.default_rng(seed)
         self._offered = 0
+        self._reached_s = 0.0
         settings = engine_settings(cluster.profile, cluster.split, block_tokens=block_tokens)
         workers = settings.prefill_workers + settings.decode_workers
         self._scratch = Scratch(np.zeros(workers), np.zeros(workers), np.zeros(workers))
@@ -132,10 +133,14 @@ class Simulation:
     def advance(self, until_s: float = math.inf) -> None:
         """Let all happen that happens until then; without a limit, until every request has ended."""
         advance(self._engine, self.policy.decider, self._scratch, until_s)
+        self._reached_s = max(self._reached_s, until_s if math.isfinite(until_s) else self.now_s)
 
     def outcomes(self) -> Outcomes:
         """Return how every request stands that has not been collected."""
-        return Outcomes.from_records(self._engine.requests)
+        outcomes = Outcomes.from_records(self._engine.requests)
+        # The engine writes a first token down when the step that yields it begins.
+        is_ahead = outcomes.first_token_s > self._reached_s
+        return replace(outcomes, first_token_s=np.where(is_ahead, np.inf, outcomes.first_token_s))
 
     def collect(self) -> Outcomes:
         """Return the requests that have ended, in order of arrival, and forget them."""
