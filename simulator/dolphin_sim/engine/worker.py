@@ -131,13 +131,17 @@ def begin_step(engine: Engine, worker: int, now_s: float) -> None:
     settings = engine.settings
     budget = settings.prefill_step_tokens if worker < settings.prefill_workers else settings.decode_step_tokens
     already_running = state.running_count
-    while (
-        engine.queues[ARRIVED, worker, 0] != NONE
-        and state.running_count + state.prefilling_count < settings.max_running
-    ):
-        _join(engine, worker, pop_front(engine.requests, engine.queues[ARRIVED, worker]), 0)
-    preempted = _make_room(engine, worker)
-    already_running = min(already_running, state.running_count)
+    while True:
+        while (
+            engine.queues[ARRIVED, worker, 0] != NONE
+            and state.running_count + state.prefilling_count < settings.max_running
+        ):
+            _join(engine, worker, pop_front(engine.requests, engine.queues[ARRIVED, worker]), 0)
+        preempted = _make_room(engine, worker)
+        already_running = min(already_running, state.running_count)
+        # When all had to give way, others may take their places: with none running nothing would wake the worker.
+        if not preempted or state.running_count > 0:
+            break
     decodes = state.running_count
     # Memory for a run's tokens is taken when the run begins, since transfers may take more while it lasts.
     take_tokens(engine, worker, decodes)
