@@ -2,31 +2,85 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
+from dolphin_search.bootstrap import Interval
 from dolphin_search.comparison_run import ComparisonRun
-from dolphin_search.report.summary import attainment_text
+from dolphin_search.report.wording import interval_text, number, per_cent
+
+Judgement = Literal["better", "level", "worse"]
 
 
-def verdict(run: ComparisonRun) -> str:
-    """Say whether the learned table is worth having here, and how far it is from the best table of its kind."""
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the learned table is worth having, against the best rule."""
+
+    judgement: Judgement
+    """By the interval of the lead: above 0, around it, or below."""
+    headline: str
+    """The judgement in a few words."""
+    text: str
+    """Two sentences; one where not all tables were tried."""
+
+
+def verdict(run: ComparisonRun) -> Verdict | None:
+    """Say whether the learned table beats the best rule, and how far it is from the best table of its kind.
+
+    Returns:
+        None where there is no learned table or no rule to hold it against.
+    """
     learned = run.results.get("learned")
     if learned is None or run.best_rule is None:
-        return "Nothing to compare."
+        return None
     rule = run.results[run.best_rule]
-    lead, (low, high) = learned.lead_over(rule)
-    if low > 0:
-        judgement = f"better than the best rule, by {100 * lead:.1f} points [{100 * low:.1f}, {100 * high:.1f}]"
-    elif high < 0:
-        judgement = f"worse than the best rule, by {-100 * lead:.1f} points [{-100 * high:.1f}, {-100 * low:.1f}]"
-    else:
-        judgement = f"level with the best rule ({100 * lead:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}])"
-    sentence = (
-        f"The learned table attains {attainment_text(learned)} % and is {judgement}: {rule.policy.describe()} attains "
-        f"{attainment_text(rule)} %."
+    lead, interval = learned.lead_over(rule)
+    judgement: Judgement = "level" if interval[0] <= 0 <= interval[1] else ("better" if lead > 0 else "worse")
+    rule_name = rule.policy.describe()
+    conclusions = {
+        "better": f"so the table is better than every rule: it {_gap(lead, interval)}",
+        "level": f"so the rule is as good as far as these requests can tell: the table {_gap(lead, interval)}",
+        "worse": f"so the rule is better: the table {_gap(lead, interval)}",
+    }
+    text = (
+        f"The learned table keeps the promise for {per_cent(learned.attainment)} of requests (95 % interval "
+        f"{interval_text(learned.attainment_interval)} %), the best rule, {rule_name}, for "
+        f"{per_cent(rule.attainment)}, {conclusions[judgement]}."
     )
-    if "exhaustive-best" not in run.results:
-        return sentence
-    regret, (least, most) = run.results["exhaustive-best"].lead_over(learned)
+    headlines = {
+        "better": "The learned table is better than every rule",
+        "level": f"The rule {run.best_rule} is as good",
+        "worse": f"The rule {run.best_rule} is better",
+    }
+    return Verdict(judgement, headlines[judgement], f"{text} {_regret_sentence(run)}".strip())
+
+
+def _regret_sentence(run: ComparisonRun) -> str:
+    best = run.results.get("exhaustive-best")
+    if best is None:
+        return ""
+    regret, interval = best.lead_over(run.results["learned"])
+    tables = (
+        f"Of all tables over these clusters the best on the tuning periods keeps it for {per_cent(best.attainment)}"
+    )
+    if interval[0] > 0:
+        return f"{tables}: the table that was found {_gap(-regret, _mirrored(interval))}, its regret."
+    if interval[1] < 0:
+        return f"{tables}, and the table that was found does better: it {_gap(-regret, _mirrored(interval))}."
+    return f"{tables}: no regret shows, as the table that was found {_gap(-regret, _mirrored(interval))}."
+
+
+def _gap(lead: float, interval: Interval) -> str:
+    """Return how far the table is ahead or behind, as a verb with its object."""
+    if lead == 0.0 and interval == (0.0, 0.0):
+        return "attains exactly the same"
+    verb = "leads" if lead >= 0 else "trails"
+    low, high = interval if lead >= 0 else _mirrored(interval)
     return (
-        f"{sentence} The best of all tables over these clusters, chosen on other periods, attains {100 * regret:+.1f} "
-        f"points more [{100 * least:+.1f}, {100 * most:+.1f}]."
+        f"{verb} by {number(100 * abs(lead), 1)} points (95 % interval {number(100 * low, 1)} to "
+        f"{number(100 * high, 1)})"
     )
+
+
+def _mirrored(interval: Interval) -> Interval:
+    return -interval[1], -interval[0]
