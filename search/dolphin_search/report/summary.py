@@ -25,7 +25,8 @@ def summary_table(run: ComparisonRun) -> Table:
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
-        pad_edge=False,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
     )
     table.add_column("\npolicy", no_wrap=True)
     for name in ("\nattained", "P90\nTTFT s", "P90\nTPOT ms", "goodput\n/s", "\nlearned leads by"):

@@ -74,12 +74,11 @@ def _gap(lead: float, interval: Interval) -> str:
     """Return how far the table is ahead or behind, as a verb with its object."""
     if lead == 0.0 and interval == (0.0, 0.0):
         return "attains exactly the same"
-    verb = "leads" if lead >= 0 else "trails"
-    low, high = interval if lead >= 0 else _mirrored(interval)
-    return (
-        f"{verb} by {number(100 * abs(lead), 1)} points (95 % interval {number(100 * low, 1)} to "
-        f"{number(100 * high, 1)})"
-    )
+    # What is shown as 0.0 points is no trailing.
+    leads = round(100 * lead, 1) >= 0
+    low, high = interval if leads else _mirrored(interval)
+    size, least, most = (number(100 * value, 1) for value in (abs(lead), low, high))
+    return f"{'leads' if leads else 'trails'} by {size} points (95 % interval {least} to {most})"
 
 
 def _mirrored(interval: Interval) -> Interval:

@@ -175,23 +175,17 @@ def _provenance(case: LearnedCase) -> list[tuple[str, str]]:
         ("reward", provenance.reward),
         ("expected answer lengths", _lengths_text(case)),
         ("seed", str(preparation.source.seed)),
-        ("software", f"dolphin-routing {table.software_version}, table made {table.created_at}"),
+        ("software", f"dolphin-routing {table.software_version}"),
     ]
     if run is not None:
-        facts.append(
-            (
-                "comparison",
-                f"rules tuned on {run.training_episodes} periods, all measured on {run.test_episodes} others",
-            )
-        )
+        periods = f"{run.training_episodes} for tuning the rules, {run.test_episodes} others to measure on"
+        facts.append(("periods of the comparison", periods))
     return facts
 
 
 def _search_text(provenance: Provenance) -> str:
-    return (
-        f"{provenance.sampler}, {provenance.rounds} rounds of {provenance.periods_per_round} periods, seed "
-        f"{provenance.seed}"
-    )
+    periods = "a period" if provenance.periods_per_round == 1 else f"{provenance.periods_per_round} periods"
+    return f"{provenance.sampler}, {provenance.rounds} rounds of {periods}, seed {provenance.seed}"
 
 
 def _lengths_text(case: LearnedCase) -> str:
