@@ -31,8 +31,12 @@ class Percentiles:
 
     @classmethod
     def of(cls, values_ms: NDArray[np.float64]) -> Percentiles:
-        """Return the percentiles of at least one value."""
-        p50, p90, p99 = np.percentile(values_ms, PERCENTILES)
+        """Return the percentiles of at least one value; infinite where that many requests had no such latency."""
+        with np.errstate(invalid="ignore"):
+            between = np.percentile(values_ms, PERCENTILES)
+        # Between a finite and an infinite value there is nothing to interpolate.
+        above = np.percentile(values_ms, PERCENTILES, method="higher")
+        p50, p90, p99 = np.where(np.isfinite(between), between, above)
         return cls(float(p50), float(p90), float(p99))
 
 

@@ -71,7 +71,12 @@ class ComparisonPlan:
         return self.only is None or name in self.only
 
     def _tries_all(self, table: RoutingTable | None) -> bool:
-        return self.with_exhaustive and table is not None and len(table.decider.clusters) <= exhaustive.MOST_CLUSTERS
+        return (
+            self.with_exhaustive
+            and self._includes("exhaustive-best")
+            and table is not None
+            and len(table.decider.clusters) <= exhaustive.MOST_CLUSTERS
+        )
 
     def run(
         self,

@@ -30,8 +30,10 @@ class Measurement:
 def measure(outcomes: Outcomes, slo: Slo, *, clusters: int) -> Measurement:
     """Sum up the outcomes of a period."""
     is_met = outcomes.is_met(slo)
-    requests = np.bincount(outcomes.cluster, minlength=clusters)
-    met = np.bincount(outcomes.cluster, weights=is_met, minlength=clusters)
+    # A request that fits into no worker is refused before it gets a cluster.
+    is_routed = outcomes.cluster >= 0
+    requests = np.bincount(outcomes.cluster[is_routed], minlength=clusters)
+    met = np.bincount(outcomes.cluster[is_routed], weights=is_met[is_routed], minlength=clusters)
     return Measurement(
         requests=len(outcomes),
         attainment=float(is_met.mean()) if len(outcomes) else 0.0,
@@ -52,7 +54,8 @@ def mean_log_latency(outcomes: Outcomes, slo: Slo) -> float:
     later_tokens = outcomes.output_tokens - 1
     with np.errstate(invalid="ignore", divide="ignore"):
         if slo.kind == "both":
-            ratio = np.maximum(outcomes.ttft_ms / ttft_limit_ms, outcomes.tpot_ms / slo.tpot_ms)
+            # fmax: of a limit of 0 that is met, 0 / 0, the other limit decides.
+            ratio = np.fmax(outcomes.ttft_ms / ttft_limit_ms, outcomes.tpot_ms / slo.tpot_ms)
         else:
             limit_ms = ttft_limit_ms + later_tokens * slo.tpot_ms
             ratio = (outcomes.finish_s - outcomes.arrival_s) * 1e3 / limit_ms
