@@ -26,7 +26,9 @@ def block_sums(outcomes: Sequence[Outcomes], values: Sequence[NDArray[np.bool_]]
     blocks: list[Sums] = []
     for part, part_values in zip(outcomes, values, strict=True):
         block = (part.arrival_s // BLOCK_S).astype(np.int64)
-        block -= block.min(initial=0) if len(block) else 0
+        if len(block):
+            # No request is scored while the cluster settles: those blocks are no part of the sample.
+            block -= block.min()
         blocks.append(np.column_stack([np.bincount(block, weights=part_values), np.bincount(block)]))
     return np.concatenate(blocks)
 

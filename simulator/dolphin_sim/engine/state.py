@@ -106,7 +106,7 @@ WORKER = np.dtype(
         (
             "dispatched_tokens",
             np.int64,
-        ),  # the same for whole requests without a first token: what a router knows by itself
+        ),  # the same for whole requests whose prefill has not ended: what a router knows by itself
         ("assigned_tokens", np.int64),  # prompt tokens of live requests that decode here or will
         ("busy_s", np.float64),
         ("computed_tokens", np.int64),

@@ -161,7 +161,6 @@ def begin_step(engine: Engine, worker: int, now_s: float) -> None:
         request = engine.requests[engine.running[worker, i]]
         if request.first_token_s == float("inf"):
             request.first_token_s = now_s + first_step_s
-            _count_first_token(engine, engine.running[worker, i])
     state.is_pure_decode = 1 if prefill_tokens == 0 else 0
     state.step_count = 1
     state.step_end_s = now_s + first_step_s
@@ -275,15 +274,6 @@ def _finish(engine: Engine, r: int, now_s: float) -> None:
 
 
 @compiled_inside
-def _count_first_token(engine: Engine, r: int) -> None:
-    """Take the request out of what the router counts as dispatched."""
-    request = engine.requests[r]
-    worker = request.prefill_worker if request.path == 1 else request.decode_worker
-    engine.workers[worker].dispatched_tokens -= request.dispatched_tokens
-    request.dispatched_tokens = 0
-
-
-@compiled_inside
 def _make_room(engine: Engine, worker: int) -> bool:
     """Preempt the latest until every running request can grow by a token; tell if any was.
 
@@ -386,6 +376,10 @@ def _advance_prefills(engine: Engine, worker: int, now_s: float) -> None:
 @compiled_inside
 def _complete_prefill(engine: Engine, worker: int, r: int, now_s: float) -> None:
     request = engine.requests[r]
+    # A router knows of a prefill's end by the worker's answer: of a remote one by the prefill worker's, before the
+    # transfer.
+    engine.workers[worker].dispatched_tokens -= request.dispatched_tokens
+    request.dispatched_tokens = 0
     if worker < engine.settings.prefill_workers:
         request.phase = SHIPPING
         start_overhead(engine, r, now_s)
@@ -393,7 +387,6 @@ def _complete_prefill(engine: Engine, worker: int, r: int, now_s: float) -> None
     # The step that computes the last prompt token also yields the next token of the answer.
     if request.first_token_s == float("inf"):
         request.first_token_s = now_s
-        _count_first_token(engine, r)
     if request.generated_tokens + 1 >= request.output_tokens:
         release(engine, worker, r, 0)
         _finish(engine, r, now_s)
