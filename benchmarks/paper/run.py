@@ -17,6 +17,7 @@ from typing import Any
 from cells import Cell, all_cells
 from regret import regret_curves
 
+from dolphin_router.atomic_file import replace_file
 from dolphin_router.contract import Split
 from dolphin_search.comparison_run import ComparisonPlan
 from dolphin_search.exhaustive import MOST_CLUSTERS
@@ -100,9 +101,7 @@ def main() -> int:
             print(f"{name}: left out, there is no folder {arguments.traces}", flush=True)
             continue
         began = time.monotonic()
-        draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps(job(), indent=1), "utf-8")
-        draft.replace(path)
+        replace_file(path, json.dumps(job(), indent=1).encode())
         print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
     return 0
 

@@ -50,7 +50,7 @@ def mean_log_latency(outcomes: Outcomes, slo: Slo) -> float:
     """
     if len(outcomes) == 0:
         return 0.0
-    ttft_limit_ms = slo.ttft_ms + slo.ttft_us_per_prompt_token * outcomes.prompt_tokens / 1e3
+    ttft_limit_ms = outcomes.ttft_limit_ms(slo)
     later_tokens = outcomes.output_tokens - 1
     with np.errstate(invalid="ignore", divide="ignore"):
         if slo.kind == "both":

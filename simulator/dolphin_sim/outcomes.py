@@ -78,9 +78,14 @@ class Outcomes:
         tpot_ms = np.where(later_tokens > 0, elapsed_ms / np.maximum(later_tokens, 1), 0.0)
         return np.where(self.is_finished, tpot_ms, np.inf)
 
+    def ttft_limit_ms(self, slo: Slo) -> Floats:
+        """The SLO's limit on each request's time to first token."""
+        prompt_tokens = self.prompt_tokens.astype(np.float64)
+        return slo.ttft_ms + slo.ttft_us_per_prompt_token * prompt_tokens / 1e3
+
     def is_met(self, slo: Slo) -> NDArray[np.bool_]:
         """Where the request was inside its SLO; failed and unfinished requests were not."""
-        ttft_limit_ms = slo.ttft_ms + slo.ttft_us_per_prompt_token * self.prompt_tokens / 1e3
+        ttft_limit_ms = self.ttft_limit_ms(slo)
         if slo.kind == "both":
             return (self.ttft_ms <= ttft_limit_ms) & (self.tpot_ms <= slo.tpot_ms)
         later_tokens = self.output_tokens - 1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from pathlib import Path
 from typing import TypeVar
 
 import rfc8785
 from pydantic import ValidationError
+
+from dolphin_router.atomic_file import replace_file
 
 from .errors import DocumentError, refusal
 from .model import DocumentPart
@@ -77,17 +77,7 @@ def save_document(path: str | Path, document: DocumentPart) -> None:
     Raises:
         OSError: the file cannot be written; what was at the path stays.
     """
-    target = Path(path)
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    try:
-        with open(draft, "xb") as file:
-            file.write(write_document(document))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    replace_file(path, write_document(document))
 
 
 def read_table(data: bytes | str, *, source: str) -> RoutingTable:

@@ -16,10 +16,10 @@ from dolphin_search.learning import default_checkpoint_path, search_fingerprint
 from dolphin_search.learning_run import learn
 from dolphin_search.report.html import report_document, write_report
 from dolphin_search.report.summary import summary_table
+from dolphin_sim.cli.command import INTERRUPTED
 from dolphin_sim.cli.problem_arguments import ArgumentError, add_problem_arguments, problem_from_arguments
 
 NAME = "learn"
-INTERRUPTED = 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from dolphin_router.atomic_file import replace_file
 from dolphin_search.report.case import LearnedCase
 from dolphin_search.report.document import comparison_document, rounds_document, table_document
 from dolphin_search.report.plots.palette import COLOURS
@@ -43,14 +42,7 @@ def write_report(path: Path, cases: Sequence[LearnedCase], *, title: str) -> Non
     Raises:
         OSError: the file cannot be written; what was there stays.
     """
-    page = _render(cases, title)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        draft.write_text(page, "utf-8")
-        os.replace(draft, path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    replace_file(path, _render(cases, title).encode())
 
 
 def _render(cases: Sequence[LearnedCase], title: str) -> str:

@@ -108,7 +108,6 @@ WORKER = np.dtype(
             np.int64,
         ),  # the same for whole requests whose prefill has not ended: what a router knows by itself
         ("assigned_tokens", np.int64),  # prompt tokens of live requests that decode here or will
-        ("busy_s", np.float64),
         ("computed_tokens", np.int64),
     ]
 )

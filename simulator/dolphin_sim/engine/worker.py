@@ -25,6 +25,7 @@ from dolphin_sim.engine.state import (
     SHIPPING,
     WAITING,
     Engine,
+    Settings,
 )
 from dolphin_sim.engine.step_time import attention_pairs, decode_attention_s, prefill_s
 
@@ -105,13 +106,19 @@ def count_in_queue(engine: Engine, worker: int, r: int, cached: int) -> None:
     request = engine.requests[r]
     state = engine.workers[worker]
     settings = engine.settings
-    step_tokens = settings.prefill_step_tokens if worker < settings.prefill_workers else settings.decode_step_tokens
+    step_tokens = _step_budget_tokens(settings, worker)
     tokens = request.target_tokens - cached
     seconds = prefill_s(settings, tokens, cached, step_tokens)
     state.queue_tokens += tokens - request.counted_tokens
     state.queue_s += seconds - request.counted_s
     request.counted_tokens = tokens
     request.counted_s = seconds
+
+
+@compiled_inside
+def _step_budget_tokens(settings: Settings, worker: int) -> int:
+    """Return how many tokens a step of the worker may compute."""
+    return settings.prefill_step_tokens if worker < settings.prefill_workers else settings.decode_step_tokens
 
 
 @compiled_inside
@@ -129,7 +136,7 @@ def begin_step(engine: Engine, worker: int, now_s: float) -> None:
     """Form the next batch and plan its end."""
     state = engine.workers[worker]
     settings = engine.settings
-    budget = settings.prefill_step_tokens if worker < settings.prefill_workers else settings.decode_step_tokens
+    budget = _step_budget_tokens(settings, worker)
     already_running = state.running_count
     while True:
         while (
@@ -176,7 +183,6 @@ def end_step(engine: Engine, worker: int) -> None:
     state = engine.workers[worker]
     now_s = state.step_end_s
     steps = state.step_count
-    state.busy_s += now_s - state.step_start_s
     state.step_end_s = float("inf")
     if state.running_count > 0:
         state.steps_done += steps

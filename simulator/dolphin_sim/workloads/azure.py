@@ -52,21 +52,14 @@ def azure_requests(path: Path, rows: list[tuple[int, AzureRow]]) -> Requests:
     ordered = sorted((row for _, row in rows), key=lambda row: row.timestamp)
     prompt_tokens = np.array([row.context_tokens for row in ordered], np.int64)
     offsets = offsets_of(prompt_tokens // BLOCK_TOKENS)
-    unknown = np.zeros(len(ordered), np.int64)
-    return Requests(
+    return Requests.without_inputs(
         arrival_s=np.array([(row.timestamp - ordered[0].timestamp).total_seconds() for row in ordered], np.float64),
         prompt_tokens=prompt_tokens,
         output_tokens=np.array([row.generated_tokens for row in ordered], np.int64),
         block_offsets=offsets,
         block_ids=np.arange(offsets[-1]),
         block_tokens=BLOCK_TOKENS,
-        component=unknown,
-        component_names=(path.stem,),
-        max_tokens=unknown,
-        turns=unknown,
-        tools=unknown,
-        json_format=unknown,
-        system_hash=unknown,
+        component_name=path.stem,
     )
 
 

@@ -9,18 +9,17 @@ from functools import partial
 
 import numpy as np
 
+from dolphin_sim.workloads import arxiv, humaneval
 from dolphin_sim.workloads.arrivals import ArrivalKind
-from dolphin_sim.workloads.arxiv import ArxivContent
 from dolphin_sim.workloads.drafts import BlockIds, Draft
-from dolphin_sim.workloads.humaneval import HumanevalContent
 from dolphin_sim.workloads.leval import LevalContent
 from dolphin_sim.workloads.open_loop import Content, OpenLoopWorkload
 from dolphin_sim.workloads.requests import Floats
 
 _CONTENTS: dict[str, Callable[[np.random.Generator, BlockIds], Content]] = {
-    "arxiv": ArxivContent,
+    "arxiv": arxiv.TRAFFIC.start,
     "leval": LevalContent,
-    "humaneval": HumanevalContent,
+    "humaneval": humaneval.TRAFFIC.start,
 }
 
 

@@ -85,22 +85,15 @@ def mooncake_requests(path: Path, rows: list[tuple[int, MooncakeRow]]) -> Reques
             previous = number
 
     prompt_tokens = np.array([row.input_length for _, row in rows], np.int64)
-    unknown = np.zeros(len(rows), np.int64)
     times_s = np.array([row.timestamp_ms for _, row in rows], np.float64) / 1000
-    return Requests(
+    return Requests.without_inputs(
         arrival_s=spread_over_grid(times_s - times_s.min(initial=np.inf)),
         prompt_tokens=prompt_tokens,
         output_tokens=np.array([row.output_length for _, row in rows], np.int64),
         block_offsets=offsets_of(prompt_tokens // BLOCK_TOKENS),
         block_ids=np.array(blocks, np.int64),
         block_tokens=BLOCK_TOKENS,
-        component=unknown,
-        component_names=(path.stem,),
-        max_tokens=unknown,
-        turns=unknown,
-        tools=unknown,
-        json_format=unknown,
-        system_hash=unknown,
+        component_name=path.stem,
     )
 
 

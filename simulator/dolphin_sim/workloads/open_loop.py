@@ -11,7 +11,7 @@ import numpy as np
 from dolphin_sim.workloads.arrivals import ArrivalKind, arrival_process
 from dolphin_sim.workloads.drafts import BlockIds, Draft
 from dolphin_sim.workloads.requests import Floats, Requests
-from dolphin_sim.workloads.workload import Part, check_window, random_for
+from dolphin_sim.workloads.workload import BatchWorkload
 
 BLOCK_TOKENS = 64
 """Block size of all generators."""
@@ -26,7 +26,7 @@ class Content(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenLoopWorkload:
+class OpenLoopWorkload(BatchWorkload):
     """Arrivals of one kind, filled by a content."""
 
     name: str
@@ -34,17 +34,6 @@ class OpenLoopWorkload:
     arrival: ArrivalKind
     start_content: Callable[[np.random.Generator, BlockIds], Content]
     block_tokens: int = BLOCK_TOKENS
-
-    def episode(self, *, rate_per_s: float, duration_s: float, seed: int, part: Part) -> Requests:
-        """See ``Workload.episode``."""
-        check_window(rate_per_s=rate_per_s, duration_s=duration_s, seed=seed, part=part)
-        batches = self._batches(random_for(self.name, purpose=part, seed=seed), rate_per_s, duration_s)
-        return next(batches).with_dense_block_ids()
-
-    def stream(self, *, rate_per_s: float, seed: int, batch_s: float) -> Iterator[Requests]:
-        """See ``Workload.stream``."""
-        check_window(rate_per_s=rate_per_s, duration_s=batch_s, seed=seed)
-        return self._batches(random_for(self.name, purpose="stream", seed=seed), rate_per_s, batch_s)
 
     def _batches(self, random: np.random.Generator, rate_per_s: float, batch_s: float) -> Iterator[Requests]:
         arrival_random, content_random = random.spawn(2)

@@ -69,6 +69,36 @@ class Requests:
         )
 
     @classmethod
+    def without_inputs(
+        cls,
+        *,
+        arrival_s: Floats,
+        prompt_tokens: Ints,
+        output_tokens: Ints,
+        block_offsets: Ints,
+        block_ids: Ints,
+        block_tokens: int,
+        component_name: str,
+    ) -> Self:
+        """Requests of one component of which no more than lengths and blocks is known."""
+        unknown = np.zeros(len(arrival_s), np.int64)
+        return cls(
+            arrival_s=arrival_s,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            block_offsets=block_offsets,
+            block_ids=block_ids,
+            block_tokens=block_tokens,
+            component=unknown,
+            component_names=(component_name,),
+            max_tokens=unknown,
+            turns=unknown,
+            tools=unknown,
+            json_format=unknown,
+            system_hash=unknown,
+        )
+
+    @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         """All requests of the parts, sorted by arrival (equal times: in the order of the parts).
 

@@ -14,7 +14,7 @@ from dolphin_sim.workloads.drafts import BlockIds, Draft
 from dolphin_sim.workloads.lengths import Counts, Lengths, LogNormal
 from dolphin_sim.workloads.open_loop import BLOCK_TOKENS
 from dolphin_sim.workloads.requests import Floats, Ints, Requests, offsets_of
-from dolphin_sim.workloads.workload import Part, check_window, random_for
+from dolphin_sim.workloads.workload import BatchWorkload
 
 # A turn cannot follow before the last answer is there; how long that takes is the simulator's to say, so a nominal time
 # for each answer token stands for it (our choice, a comfortable TPOT).
@@ -93,7 +93,7 @@ class Sessions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionWorkload:
+class SessionWorkload(BatchWorkload):
     """Conversations that begin by an arrival process; their later turns follow in their own time.
 
     The rate is that of requests: conversations begin at the rate divided by their mean number of turns. The first begin
@@ -104,17 +104,6 @@ class SessionWorkload:
     arrival: ArrivalKind
     shape: SessionShape
     block_tokens: int = BLOCK_TOKENS
-
-    def episode(self, *, rate_per_s: float, duration_s: float, seed: int, part: Part) -> Requests:
-        """See ``Workload.episode``."""
-        check_window(rate_per_s=rate_per_s, duration_s=duration_s, seed=seed, part=part)
-        batches = self._batches(random_for(self.name, purpose=part, seed=seed), rate_per_s, duration_s)
-        return next(batches).with_dense_block_ids()
-
-    def stream(self, *, rate_per_s: float, seed: int, batch_s: float) -> Iterator[Requests]:
-        """See ``Workload.stream``."""
-        check_window(rate_per_s=rate_per_s, duration_s=batch_s, seed=seed)
-        return self._batches(random_for(self.name, purpose="stream", seed=seed), rate_per_s, batch_s)
 
     def _batches(self, random: np.random.Generator, rate_per_s: float, batch_s: float) -> Iterator[Requests]:
         arrival_random, session_random = random.spawn(2)

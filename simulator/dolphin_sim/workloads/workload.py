@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Literal, Protocol
 
@@ -70,3 +71,24 @@ def check_window(*, rate_per_s: float, duration_s: float, seed: int, part: str =
         raise ValueError(f"seed: {seed} is negative; seeds count from 0")
     if part not in ("train", "test"):
         raise ValueError(f"part: {part!r} is not 'train' or 'test'")
+
+
+class BatchWorkload(ABC):
+    """A generator whose traffic comes in batches of equal length, from one random state."""
+
+    name: str
+
+    def episode(self, *, rate_per_s: float, duration_s: float, seed: int, part: Part) -> Requests:
+        """See ``Workload.episode``."""
+        check_window(rate_per_s=rate_per_s, duration_s=duration_s, seed=seed, part=part)
+        batches = self._batches(random_for(self.name, purpose=part, seed=seed), rate_per_s, duration_s)
+        return next(batches).with_dense_block_ids()
+
+    def stream(self, *, rate_per_s: float, seed: int, batch_s: float) -> Iterator[Requests]:
+        """See ``Workload.stream``."""
+        check_window(rate_per_s=rate_per_s, duration_s=batch_s, seed=seed)
+        return self._batches(random_for(self.name, purpose="stream", seed=seed), rate_per_s, batch_s)
+
+    @abstractmethod
+    def _batches(self, random: np.random.Generator, rate_per_s: float, batch_s: float) -> Iterator[Requests]:
+        """Return endless batches of ``batch_s`` seconds each, with times that go on."""

@@ -15,21 +15,14 @@ def _prompts(
 ) -> Requests:
     count = len(prompt_tokens)
     blocks = np.array(prompt_tokens, dtype=np.int64) // 64
-    zeros = np.zeros(count, dtype=np.int64)
-    return Requests(
+    return Requests.without_inputs(
         arrival_s=np.array(arrival_s, dtype=np.float64),
         prompt_tokens=np.array(prompt_tokens, dtype=np.int64),
         output_tokens=np.array(output_tokens or [1] * count, dtype=np.int64),
         block_offsets=np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(blocks)]),
         block_ids=np.arange(blocks.sum()),
         block_tokens=64,
-        component=zeros,
-        component_names=("by hand",),
-        max_tokens=zeros,
-        turns=zeros,
-        tools=zeros,
-        json_format=zeros,
-        system_hash=zeros,
+        component_name="by hand",
     ).check()
 
 

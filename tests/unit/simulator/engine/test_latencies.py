@@ -21,22 +21,14 @@ SETTINGS = engine_settings(PROFILE, CLUSTER.split, block_tokens=64)
 def requests(prompts: list[int], outputs: list[int], arrivals: list[float], documents: list[int]) -> Requests:
     """Prompts of which those with the same document share all full blocks."""
     blocks = [np.arange(prompt // 64) + 100_000 * document for prompt, document in zip(prompts, documents, strict=True)]
-    count = len(prompts)
-    zeros = np.zeros(count, dtype=np.int64)
-    return Requests(
+    return Requests.without_inputs(
         arrival_s=np.array(arrivals),
         prompt_tokens=np.array(prompts),
         output_tokens=np.array(outputs),
         block_offsets=np.concatenate([[0], np.cumsum([len(part) for part in blocks])]).astype(np.int64),
         block_ids=np.concatenate(blocks).astype(np.int64),
         block_tokens=64,
-        component=zeros,
-        component_names=("one",),
-        max_tokens=zeros,
-        turns=zeros,
-        tools=zeros,
-        json_format=zeros,
-        system_hash=zeros,
+        component_name="one",
     )
 
 

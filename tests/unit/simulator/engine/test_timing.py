@@ -31,21 +31,14 @@ def make_requests(
     blocks = [
         np.arange(prompt // 64) + 100_000 * document for prompt, document in zip(prompts, beginnings, strict=True)
     ]
-    nothing = np.zeros(len(prompts), dtype=np.int64)
-    return Requests(
+    return Requests.without_inputs(
         arrival_s=np.array(arrivals_s),
         prompt_tokens=np.array(prompts),
         output_tokens=np.array(outputs),
         block_offsets=np.cumsum([0, *map(len, blocks)], dtype=np.int64),
         block_ids=np.concatenate(blocks).astype(np.int64),
         block_tokens=64,
-        component=nothing,
-        component_names=("by hand",),
-        max_tokens=nothing,
-        turns=nothing,
-        tools=nothing,
-        json_format=nothing,
-        system_hash=nothing,
+        component_name="by hand",
     ).check()
 
 
