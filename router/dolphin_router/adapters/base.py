@@ -1,0 +1,116 @@
+"""What every engine adapter does: it owns the engine's wire protocol, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from dolphin_router.completion_request import CompletionRequest
+from dolphin_router.worker import Worker
+
+
+class LegOrder(Enum):
+    """When the two legs of a remote prefill are sent."""
+
+    SERIAL = "serial"
+    """The decode leg needs what the prefill worker answered."""
+    CONCURRENT = "concurrent"
+    """Both at once; the workers find each other. The prefill worker's answer is read and thrown away."""
+    DECODE_ONLY = "decode-only"
+    """One leg: whatever stands before the decode worker talks to the prefill worker."""
+
+
+class Leg(NamedTuple):
+    """One request to one worker. The path is the client's; so are all headers but these."""
+
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """Added to the client's headers."""
+
+
+class PrefillAnswer(NamedTuple):
+    """What the decode leg needs of a prefill worker's answer."""
+
+    transfer_parameters: bytes | None
+    """The JSON object that names the KV cache, byte for byte; none when nothing is to be shipped."""
+    cached_tokens: int | None
+    """Prompt tokens that the prefill worker found in its cache, where it said so."""
+
+
+class Probe(NamedTuple):
+    """A request that tells what the adapter must know of a worker before it can be used: ``GET path``."""
+
+    port: int
+    path: str
+
+
+class AnswerEdit(Protocol):
+    """Makes a worker's answer that of an undivided engine. One object for each answer."""
+
+    def whole(self, body: bytes) -> bytes:
+        """Return the body of an answer that is not a stream."""
+
+    def events(self, piece: bytes) -> bytes:
+        """Return what may go to the client after this piece of an event stream. Holds back an unfinished event."""
+
+    def rest(self) -> bytes:
+        """Return what was held back, at the end of the stream."""
+
+
+class EngineAdapter(Protocol):
+    """Turns a client's request into the requests that workers get."""
+
+    name: str
+    """As in the router's configuration."""
+    order: LegOrder
+    decode_worker_prefills: bool
+    """Whether a decode worker can compute a prompt itself; otherwise local prefill needs an aggregated worker."""
+
+    def probe(self, worker: Worker) -> Probe | None:
+        """Return the request to make before this worker is used; none when nothing need be known."""
+
+    def facts(self, body: bytes) -> Mapping[str, object]:
+        """Return what the answer to the probe says, to be kept in ``Worker.facts``.
+
+        Raises:
+            ValueError: the answer is not what the engine should say; the message says how.
+        """
+
+    def why_local(self, request: CompletionRequest) -> str | None:
+        """Return why this request cannot be prefilled remotely, fit for a metric's label; none when it can."""
+
+    def local_leg(self, request: CompletionRequest) -> Leg:
+        """Return the request for a worker that computes the prompt itself."""
+
+    def prefill_leg(self, request: CompletionRequest, prefill: Worker, decode: Worker, transfer_id: int) -> Leg:
+        """Return the request for the prefill worker.
+
+        ``transfer_id`` is a random number below 2**63, new for every attempt and the same on both legs.
+        """
+
+    def read_prefill_answer(self, body: bytes) -> PrefillAnswer:
+        """Return what a prefill worker's answer with status 200 holds. Only for :attr:`LegOrder.SERIAL`.
+
+        Raises:
+            ValueError: the answer cannot be used; the message says why.
+        """
+
+    def decode_leg(
+        self,
+        request: CompletionRequest,
+        prefill: Worker,
+        decode: Worker,
+        transfer_id: int,
+        answer: PrefillAnswer | None,
+    ) -> Leg:
+        """Return the request for the decode worker; ``answer`` for :attr:`LegOrder.SERIAL` alone."""
+
+    def release_leg(
+        self, request: CompletionRequest, prefill: Worker, decode: Worker, answer: PrefillAnswer
+    ) -> Leg | None:
+        """Return a request that makes the decode worker take the KV cache and drop it, so that the prefill worker
+        frees it: for a client that left between the legs. None where the engine frees it without."""
+
+    def answer_edit(self, request: CompletionRequest, answer: PrefillAnswer | None) -> AnswerEdit | None:
+        """Return what must be changed in the decode worker's answer; none when it can pass as it is."""

@@ -1,0 +1,99 @@
+"""A completion request as the client sent it: what routing must know of it, and the rest byte for byte."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+CONTROL_MEMBERS: Final = frozenset(
+    {
+        "bootstrap_host",
+        "bootstrap_port",
+        "bootstrap_room",
+        "data_parallel_rank",
+        "disagg_prefill_dp_rank",
+        "kv_transfer_params",
+        "routed_dp_rank",
+    }
+)
+"""Members by which workers find each other. A client's are removed: with them it could name any host as a worker."""
+
+
+class RequestError(ValueError):
+    """The client's request cannot be read; the message is for the client."""
+
+
+class _Members(msgspec.Struct):
+    """The members that routing reads. Everything else is skipped here and passes unchanged."""
+
+    model: str | None = None
+    prompt: Raw | UnsetType = UNSET
+    messages: Raw | UnsetType = UNSET
+    stream: bool | None = None
+    n: int | None = None
+    best_of: int | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    echo: bool | None = None
+    prompt_logprobs: int | None = None
+    tools: Raw | UnsetType = UNSET
+    response_format: Raw | UnsetType = UNSET
+    chat_template: Raw | UnsetType = UNSET
+    chat_template_kwargs: Raw | UnsetType = UNSET
+    documents: Raw | UnsetType = UNSET
+    cache_salt: Raw | UnsetType = UNSET
+    bootstrap_host: Raw | UnsetType = UNSET
+    bootstrap_port: Raw | UnsetType = UNSET
+    bootstrap_room: Raw | UnsetType = UNSET
+    data_parallel_rank: Raw | UnsetType = UNSET
+    disagg_prefill_dp_rank: Raw | UnsetType = UNSET
+    kv_transfer_params: Raw | UnsetType = UNSET
+    routed_dp_rank: Raw | UnsetType = UNSET
+
+
+_read_members = msgspec.json.Decoder(_Members).decode
+_read_all = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+class CompletionRequest:
+    """One request for ``/v1/chat/completions`` or ``/v1/completions``."""
+
+    __slots__ = ("body", "fields", "is_chat")
+
+    def __init__(self, body: bytes, *, is_chat: bool) -> None:
+        """Read a request's body.
+
+        Raises:
+            RequestError: it is not a JSON object, or a member that routing reads has the wrong type.
+        """
+        try:
+            self.fields = _read_members(body)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise RequestError(f"the body is not a valid request: {error}") from error
+        self.is_chat = is_chat
+        self.body = body
+        """Without the client's :data:`CONTROL_MEMBERS`, else byte for byte as it came."""
+        if self.prompt is None:
+            raise RequestError(f"the body has no {'messages' if is_chat else 'prompt'}")
+        if any(getattr(self.fields, name) is not UNSET for name in CONTROL_MEMBERS):
+            kept = {name: value for name, value in self.members().items() if name not in CONTROL_MEMBERS}
+            self.body = msgspec.json.encode(kept)
+
+    @property
+    def prompt(self) -> Raw | None:
+        """The messages or the prompt, as JSON."""
+        value = self.fields.messages if self.is_chat else self.fields.prompt
+        return None if isinstance(value, UnsetType) else value
+
+    def members(self) -> dict[str, Raw]:
+        """Return all members of :attr:`body` by name, each value byte for byte. Of repeated names the last counts."""
+        return _read_all(self.body)
+
+    def with_members(self, **members: bytes) -> bytes:
+        """Return the body with these members added, none of which it has; everything else stays byte for byte."""
+        end = self.body.rindex(b"}")
+        separator = b"" if self.body[:end].rstrip().endswith(b"{") else b","
+        added = b",".join(b'"%b":%b' % (name.encode(), value) for name, value in members.items())
+        return b"%b%b%b}" % (self.body[:end], separator, added)
