@@ -9,6 +9,8 @@ from typing import NamedTuple, Protocol
 from dolphin_router.completion_request import CompletionRequest
 from dolphin_router.worker import Worker
 
+from .locality import why_local
+
 
 class LegOrder(Enum):
     """When the two legs of a remote prefill are sent."""
@@ -26,7 +28,7 @@ class Leg(NamedTuple):
 
     body: bytes
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    """Added to the client's headers."""
+    """Sent besides the client's headers, and instead of the client's with the same name."""
 
 
 class PrefillAnswer(NamedTuple):
@@ -35,7 +37,7 @@ class PrefillAnswer(NamedTuple):
     transfer_parameters: bytes | None
     """The JSON object that names the KV cache, byte for byte; none when nothing is to be shipped."""
     cached_tokens: int | None
-    """Prompt tokens that the prefill worker found in its cache, where it said so."""
+    """Prompt tokens that the prefill worker found in its prefix cache, where it said so."""
 
 
 class Probe(NamedTuple):
@@ -59,16 +61,20 @@ class AnswerEdit(Protocol):
 
 
 class EngineAdapter(Protocol):
-    """Turns a client's request into the requests that workers get."""
+    """Turns a client's request into the requests that workers get. Adapters inherit what is the same for most."""
 
     name: str
     """As in the router's configuration."""
     order: LegOrder
-    decode_worker_prefills: bool
+    decode_worker_prefills: bool = True
     """Whether a decode worker can compute a prompt itself; otherwise local prefill needs an aggregated worker."""
+    prefill_can_be_cancelled: bool = True
+    """Whether closing the connection of a prefill leg frees what was computed. Where it does not, the leg must run to
+    its end and :meth:`release_leg` must be sent, whatever became of the client."""
 
     def probe(self, worker: Worker) -> Probe | None:
         """Return the request to make before this worker is used; none when nothing need be known."""
+        return None
 
     def facts(self, body: bytes) -> Mapping[str, object]:
         """Return what the answer to the probe says, to be kept in ``Worker.facts``.
@@ -76,25 +82,30 @@ class EngineAdapter(Protocol):
         Raises:
             ValueError: the answer is not what the engine should say; the message says how.
         """
+        return {}
 
     def why_local(self, request: CompletionRequest) -> str | None:
         """Return why this request cannot be prefilled remotely, fit for a metric's label; none when it can."""
+        return why_local(request)
 
     def local_leg(self, request: CompletionRequest) -> Leg:
         """Return the request for a worker that computes the prompt itself."""
+        return Leg(request.body)
 
     def prefill_leg(self, request: CompletionRequest, prefill: Worker, decode: Worker, transfer_id: int) -> Leg:
-        """Return the request for the prefill worker.
+        """Return the request for the prefill worker. Not for :attr:`LegOrder.DECODE_ONLY`.
 
         ``transfer_id`` is a random number below 2**63, new for every attempt and the same on both legs.
         """
 
     def read_prefill_answer(self, body: bytes) -> PrefillAnswer:
-        """Return what a prefill worker's answer with status 200 holds. Only for :attr:`LegOrder.SERIAL`.
+        """Return what a prefill worker's answer with status 200 holds. Nothing is needed of it but for
+        :attr:`LegOrder.SERIAL`.
 
         Raises:
             ValueError: the answer cannot be used; the message says why.
         """
+        return PrefillAnswer(None, None)
 
     def decode_leg(
         self,
@@ -104,13 +115,22 @@ class EngineAdapter(Protocol):
         transfer_id: int,
         answer: PrefillAnswer | None,
     ) -> Leg:
-        """Return the request for the decode worker; ``answer`` for :attr:`LegOrder.SERIAL` alone."""
+        """Return the request for the decode worker; ``answer`` for :attr:`LegOrder.SERIAL` alone.
+
+        Without transfer parameters in the answer it is the local leg: the decode worker computes the prompt.
+        """
 
     def release_leg(
         self, request: CompletionRequest, prefill: Worker, decode: Worker, answer: PrefillAnswer
     ) -> Leg | None:
         """Return a request that makes the decode worker take the KV cache and drop it, so that the prefill worker
-        frees it: for a client that left between the legs. None where the engine frees it without."""
+        frees it: for a client that left between the legs, and for a decode leg that was rejected. It must be answered
+        whole. None where there is nothing to free, or the engine frees it without."""
+        return None
 
     def answer_edit(self, request: CompletionRequest, answer: PrefillAnswer | None) -> AnswerEdit | None:
-        """Return what must be changed in the decode worker's answer; none when it can pass as it is."""
+        """Return what must be changed in the decode worker's answer; none when it can pass as it is.
+
+        ``answer`` is None where the prefill worker's was not read, and for a local request.
+        """
+        return None

@@ -1,0 +1,106 @@
+"""Changes to a decode worker's answer, whole or streamed, that make it that of an undivided engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+_NULL: Final = b"null"
+_read_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+ObjectEdit = Callable[[bytes], bytes]
+"""Returns an answer's JSON object edited, or the same bytes when there is nothing to change."""
+
+
+class ObjectEdits:
+    """Applies an edit to each JSON object of one answer in which a word occurs, and passes all else byte for byte.
+
+    Implements ``AnswerEdit``. Engines put an event's JSON on one ``data:`` line, so that lines are the unit: what is
+    held back is at most an unfinished one, and how the stream was cut into pieces does not show in what comes out.
+    """
+
+    __slots__ = ("_edit", "_held", "_word")
+
+    def __init__(self, word: bytes, edit: ObjectEdit) -> None:
+        """``word`` is the member's name with its quotes: an object without it is not even parsed. It cannot occur in
+        generated text, where quotes are escaped."""
+        self._word = word
+        self._edit = edit
+        self._held = b""
+
+    def whole(self, body: bytes) -> bytes:
+        return self._edit(body) if self._word in body else body
+
+    def events(self, piece: bytes) -> bytes:
+        if self._held:
+            piece = self._held + piece
+        end = piece.rfind(b"\n") + 1
+        self._held = piece[end:]
+        return self._edit_lines(piece[:end])
+
+    def rest(self) -> bytes:
+        held, self._held = self._held, b""
+        return self._edit_lines(held)
+
+    def _edit_lines(self, lines: bytes) -> bytes:
+        if self._word not in lines:
+            return lines
+        return b"".join([self._edit_line(line) for line in lines.splitlines(keepends=True)])
+
+    def _edit_line(self, line: bytes) -> bytes:
+        if not line.startswith(b"data:") or self._word not in line:
+            return line
+        data = line[5:].strip()
+        edited = self._edit(data)
+        return line if edited is data else line.replace(data, edited, 1)
+
+
+def _members(value: bytes | Raw | None) -> dict[str, Raw] | None:
+    """Return an object's members; None for everything else."""
+    if value is None:
+        return None
+    try:
+        return _read_members(value)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def transfer_parameters_removed() -> ObjectEdits:
+    """Return the edit that takes out a top-level ``kv_transfer_params``; null, as an undivided engine has it, stays."""
+
+    def edit(data: bytes) -> bytes:
+        members = _members(data)
+        if members is None or bytes(members.get("kv_transfer_params", _NULL)) == _NULL:
+            return data
+        del members["kv_transfer_params"]
+        return msgspec.json.encode(members)
+
+    return ObjectEdits(b'"kv_transfer_params"', edit)
+
+
+def cached_tokens_replaced(cached_tokens: int | None) -> ObjectEdits:
+    """Return the edit that puts the prefill worker's count of cached tokens where the decode worker reports its own,
+    which counts the whole transferred prompt.
+
+    vLLM omits the details when nothing was cached (``serving_chat.py`` of 0.11.0 and later: ``if
+    enable_prompt_tokens_details and num_cached_tokens``), so that without a count the details become null.
+    """
+
+    def edit(data: bytes) -> bytes:
+        members = _members(data)
+        usage = None if members is None else _members(members.get("usage"))
+        details = None if usage is None else _members(usage.get("prompt_tokens_details"))
+        if members is None or usage is None or details is None:
+            return data
+        if cached_tokens is None:
+            usage["prompt_tokens_details"] = Raw(_NULL)
+        else:
+            details["cached_tokens"] = Raw(b"%d" % cached_tokens)
+            usage["prompt_tokens_details"] = Raw(msgspec.json.encode(details))
+        members["usage"] = Raw(msgspec.json.encode(usage))
+        return msgspec.json.encode(members)
+
+    return ObjectEdits(b'"prompt_tokens_details"', edit)
