@@ -11,6 +11,7 @@ from dolphin_router.contract import Slo
 from dolphin_sim.episode import Episode, run_episode
 from dolphin_sim.policy import Policy
 from dolphin_sim.simulation import Cluster
+from dolphin_sim.workloads import TooManyRequests
 
 LARGEST_FACTOR = 256.0
 """How far from the first guess rates are tried, both ways."""
@@ -41,7 +42,10 @@ def saturated_rate(
 
     Returns:
         0 when the target is attained at no rate down to 1/256 of the guess, infinity when at every rate up to 256 times
-        the guess.
+        the guess, or up to the highest that the workload has requests for.
+
+    Raises:
+        TooManyRequests: the workload has too few requests for the first guess.
     """
 
     def attains(rate_per_s: float) -> bool:
@@ -56,10 +60,13 @@ def saturated_rate(
         if low * LARGEST_FACTOR < first_guess_per_s:
             return 0.0
     high = 2 * low
-    while attains(high):
-        low, high = high, 2 * high
-        if low > LARGEST_FACTOR * first_guess_per_s:
-            return math.inf
+    try:
+        while attains(high):
+            low, high = high, 2 * high
+            if low > LARGEST_FACTOR * first_guess_per_s:
+                return math.inf
+    except TooManyRequests:
+        return math.inf
     for _ in range(STEPS):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if attains(middle) else (low, middle)

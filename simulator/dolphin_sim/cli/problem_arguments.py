@@ -12,7 +12,7 @@ from dolphin_sim.episode import Window
 from dolphin_sim.hardware import HardwareProfile, load_profile
 from dolphin_sim.problem import Problem
 from dolphin_sim.simulation import Cluster
-from dolphin_sim.workloads import Workload, workload_by_name
+from dolphin_sim.workloads import TooManyRequests, Workload, check_arrivals, workload_by_name
 
 DEFAULT_PROFILE = "h20x4-72b"
 DEFAULT_SPLIT = Split(prefill=2, decode=2)
@@ -68,9 +68,9 @@ def problem_from_arguments(arguments: argparse.Namespace) -> Problem:
     """Return the problem that the parsed arguments name.
 
     Raises:
-        ArgumentError: a profile, field or workload cannot be used.
+        ArgumentError: a profile, field or workload cannot be used, or there are too many requests to simulate.
     """
-    return Problem(
+    problem = Problem(
         cluster=Cluster(_profile(arguments.profile, arguments.overrides), arguments.split),
         workload=_workload(arguments),
         slo=Slo(
@@ -83,6 +83,12 @@ def problem_from_arguments(arguments: argparse.Namespace) -> Problem:
         seed=arguments.seed,
         window=Window(period_s=arguments.period_s, settle_s=arguments.settle_s),
     )
+    if problem.rate_per_s is not None:
+        try:
+            check_arrivals(rate_per_s=problem.rate_per_s, duration_s=problem.window.duration_s)
+        except TooManyRequests as error:
+            raise ArgumentError(f"arguments --rate, --period-s and --settle-s: {error}") from error
+    return problem
 
 
 def _add_traffic_arguments(group: argparse._ArgumentGroup) -> None:

@@ -1,5 +1,6 @@
 """Request streams: seeded generators and recorded traces behind one interface."""
 
+from dolphin_sim.workloads.arrivals import TooManyRequests, check_arrivals
 from dolphin_sim.workloads.registry import WORKLOAD_NAMES, workload_by_name
 from dolphin_sim.workloads.requests import Requests
 from dolphin_sim.workloads.statistics import Description, describe, reuse_with_endless_cache
@@ -13,10 +14,12 @@ __all__ = [
     "Description",
     "Part",
     "Requests",
+    "TooManyRequests",
     "Trace",
     "TraceError",
     "TraceWorkload",
     "Workload",
+    "check_arrivals",
     "describe",
     "load_trace",
     "reuse_with_endless_cache",

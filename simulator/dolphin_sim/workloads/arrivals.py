@@ -17,12 +17,23 @@ BUSY_MEAN_S = 20.0
 CALM_FACTOR = (1 - BUSY_SHARE * BUSY_FACTOR) / (1 - BUSY_SHARE)
 CALM_MEAN_S = BUSY_MEAN_S * (1 - BUSY_SHARE) / BUSY_SHARE
 
+MOST_ARRIVALS = 1_000_000
+"""Of one piece, by its mean: a million requests of long prompts take about 6 GB."""
+
+
+class TooManyRequests(ValueError):
+    """A window asks for more requests than its workload has, or than are drawn at once."""
+
 
 class ArrivalProcess(Protocol):
     """Arrival times from a start on, drawn piece by piece."""
 
     def until(self, stop_s: float) -> Floats:
-        """Sorted arrival times, float64[n], from the last stop (or the start) to stop_s (excluded)."""
+        """Sorted arrival times, float64[n], from the last stop (or the start) to stop_s (excluded).
+
+        Raises:
+            TooManyRequests: the piece has more than MOST_ARRIVALS on average.
+        """
         ...
 
 
@@ -35,6 +46,7 @@ class PoissonArrivals:
         self._now_s = start_s
 
     def until(self, stop_s: float) -> Floats:
+        check_arrivals(rate_per_s=self._rate_per_s, duration_s=stop_s - self._now_s)
         times = _uniform_times(self._random, rate_per_s=self._rate_per_s, start_s=self._now_s, stop_s=stop_s)
         self._now_s = stop_s
         return times
@@ -56,6 +68,7 @@ class BurstyArrivals:
         self._spell_end_s = start_s + self._spell_s()
 
     def until(self, stop_s: float) -> Floats:
+        check_arrivals(rate_per_s=self._rate_per_s, duration_s=stop_s - self._now_s)
         pieces = []
         while self._now_s < stop_s:
             if self._now_s >= self._spell_end_s:
@@ -84,6 +97,19 @@ def arrival_process(
     if kind == "bursty":
         return BurstyArrivals(random, rate_per_s=rate_per_s, start_s=start_s)
     raise ValueError(f"arrival: {kind!r} is not 'poisson' or 'bursty'")
+
+
+def check_arrivals(*, rate_per_s: float, duration_s: float) -> None:
+    """Refuse a piece of traffic that memory might not hold.
+
+    Raises:
+        TooManyRequests: it has more than MOST_ARRIVALS on average.
+    """
+    if rate_per_s * duration_s > MOST_ARRIVALS:
+        raise TooManyRequests(
+            f"{rate_per_s:g} arrivals/s for {duration_s:g} s are more than {MOST_ARRIVALS:,}, the most that are drawn"
+            " at once; take a lower rate or a shorter window"
+        )
 
 
 def _uniform_times(random: np.random.Generator, *, rate_per_s: float, start_s: float, stop_s: float) -> Floats:

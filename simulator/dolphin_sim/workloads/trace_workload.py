@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from dolphin_sim.workloads.arrivals import ArrivalKind, ArrivalProcess, arrival_process
+from dolphin_sim.workloads.arrivals import ArrivalKind, ArrivalProcess, TooManyRequests, arrival_process
 from dolphin_sim.workloads.requests import Floats, Requests
 from dolphin_sim.workloads.workload import Part, check_window, random_for
 
@@ -110,7 +110,7 @@ class TraceWorkload:
             part_s = (stop - start) / rate_per_s
             raise self._too_short(rate_per_s=rate_per_s, duration_s=duration_s, part=part, part_s=part_s)
         if len(times_s) > stop - start:
-            raise ValueError(
+            raise TooManyRequests(
                 f"trace {self.name}: {len(times_s)} arrivals were drawn for a window of {duration_s:g} s, and its"
                 f" {part} part has {stop - start} rows; take a shorter window, a lower rate or a longer trace"
             )
@@ -119,8 +119,8 @@ class TraceWorkload:
         first = min(first, stop - len(times_s))
         return self.requests.slice(first, first + len(times_s)).with_arrivals(times_s)
 
-    def _too_short(self, *, rate_per_s: float, duration_s: float, part: Part, part_s: float) -> ValueError:
-        return ValueError(
+    def _too_short(self, *, rate_per_s: float, duration_s: float, part: Part, part_s: float) -> TooManyRequests:
+        return TooManyRequests(
             f"trace {self.name}: its {part} part lasts {part_s:.0f} s at {rate_per_s:g} requests/s, too short for a"
             f" window of {duration_s:g} s; take a shorter window, a lower rate or a longer trace"
         )

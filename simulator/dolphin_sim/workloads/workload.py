@@ -36,7 +36,8 @@ class Workload(Protocol):
         Other seeds and the other part give independent windows. Block ids are those of the window alone.
 
         Raises:
-            ValueError: a rate or duration that is not positive, a negative seed, or a trace too short for the window.
+            ValueError: a rate or duration that is not positive, or a negative seed.
+            TooManyRequests: a trace too short for the window, or more requests than a generator draws at once.
         """
         ...
 
