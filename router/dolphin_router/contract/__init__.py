@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .checkpoint import CHECKPOINT_FORMAT, Checkpoint, CheckpointRound
+from .checkpoint import CHECKPOINT_FORMAT, Checkpoint, CheckpointRound, most_rounds
 from .clustering import (
     ActionName,
     Cluster,
@@ -68,6 +68,7 @@ __all__ = [
     "content_digest",
     "load_document",
     "load_table",
+    "most_rounds",
     "read_document",
     "read_table",
     "save_document",

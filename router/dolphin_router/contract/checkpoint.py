@@ -7,9 +7,21 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from .clustering import ActionName
-from .model import Count, DocumentPart, Fraction, Name, inconsistency
+from .model import MOST_BYTES, Count, DocumentPart, Fraction, Name, inconsistency
 
 CHECKPOINT_FORMAT: Final = "dolphinrouting.dev/checkpoint/v1"
+
+
+# The longest that a round, or a cluster's share of it, can be: names, punctuation, counts below 10⁹ and numbers of 17
+# digits, which canonical JSON writes in at most 25 characters.
+_BYTES_A_ROUND = 200
+_BYTES_A_CLUSTER = len('"remote",') + len("999999999,") + len("-0.0000012345678901234567,")
+_BYTES_BESIDE_ROUNDS = 400
+
+
+def most_rounds(clusters: int) -> int:
+    """Return how many rounds a checkpoint certainly holds: it has to fit into a ConfigMap."""
+    return (MOST_BYTES - _BYTES_BESIDE_ROUNDS) // (_BYTES_A_ROUND + clusters * _BYTES_A_CLUSTER)
 
 
 class CheckpointRound(DocumentPart):

@@ -12,13 +12,10 @@ from pydantic import ValidationError
 from dolphin_router.atomic_file import replace_file
 
 from .errors import DocumentError, refusal
-from .model import DocumentPart
+from .model import MOST_BYTES, DocumentPart
 from .table import RoutingTable
 
 Part = TypeVar("Part", bound=DocumentPart)
-
-MOST_BYTES = 1 << 20
-"""Of a document that is read: as much as a ConfigMap can hold."""
 
 _MAKE_ANEW = "write it anew with the command that made it"
 
@@ -67,8 +64,16 @@ def load_document(model: type[Part], path: str | Path) -> Part:
 
 
 def write_document(document: DocumentPart) -> bytes:
-    """Return the document as canonical JSON (RFC 8785) and a newline: equal documents give equal bytes."""
-    return rfc8785.dumps(document.model_dump(mode="json")) + b"\n"
+    """Return the document as canonical JSON (RFC 8785) and a newline: equal documents give equal bytes.
+
+    Raises:
+        ValueError: the document is longer than :data:`MOST_BYTES`, so that it would be refused when it is read.
+    """
+    data = rfc8785.dumps(document.model_dump(mode="json")) + b"\n"
+    if len(data) > MOST_BYTES:
+        kind = type(document).__name__
+        raise ValueError(f"a {kind} of {len(data):,} bytes could not be read again: {MOST_BYTES:,} are the most")
+    return data
 
 
 def save_document(path: str | Path, document: DocumentPart) -> None:
@@ -76,6 +81,7 @@ def save_document(path: str | Path, document: DocumentPart) -> None:
 
     Raises:
         OSError: the file cannot be written; what was at the path stays.
+        ValueError: as :func:`write_document`.
     """
     replace_file(path, write_document(document))
 

@@ -10,6 +10,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 LARGEST_INTEGER = 2**53 - 1
 """RFC 8785 (section 3.1, I-JSON) has no larger integers: a double holds no more of them exactly."""
 
+MOST_BYTES = 1 << 20
+"""Of a document: as much as a ConfigMap can hold. Nothing longer is read, and nothing longer is written."""
+
 Count = Annotated[int, Field(ge=0, le=LARGEST_INTEGER)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]

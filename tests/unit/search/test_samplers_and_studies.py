@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dolphin_router.contract import DocumentError
+from dolphin_router.contract import DocumentError, most_rounds
 from dolphin_search.checkpoint import CheckpointFile
 from dolphin_search.environments import Actions
 from dolphin_search.measurement import Measurement
@@ -123,3 +123,19 @@ def test_a_checkpoint_that_does_not_fit_is_refused_and_kept(tmp_path: Path) -> N
     with pytest.raises(DocumentError, match=str(path)):
         CheckpointFile(path, fingerprint="sha256:a").load()
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("clusters", [1, 8, 64])
+def test_as_many_rounds_as_are_allowed_can_be_read_again(tmp_path: Path, clusters: int) -> None:
+    path = tmp_path / "search.checkpoint"
+    checkpoint = CheckpointFile(path, fingerprint="sha256:" + 64 * "f")
+    tiny = 1.2345678901234567e-6  # as long as a share is written
+    long = Round((1,) * clusters, Measurement(10**8, tiny, -tiny, (10**8,) * clusters, (tiny,) * clusters))
+    rounds = [long] * most_rounds(clusters)
+    checkpoint.save(rounds)
+    assert checkpoint.load() == rounds
+    kept = path.read_bytes()
+    # What could not be read again is not written.
+    with pytest.raises(ValueError, match="could not be read again"):
+        checkpoint.save(rounds * 2)
+    assert path.read_bytes() == kept
