@@ -71,7 +71,6 @@ class CheckpointFile:
                 for entry in rounds
             ),
         )
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         save_document(self.path, document)
 
     def remove(self) -> None:

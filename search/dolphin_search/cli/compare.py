@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from dolphin_search.comparison_run import TEST_EPISODES, TRAINING_EPISODES, Comp
 from dolphin_search.console import progress_console, result_console
 from dolphin_search.output_length.predictors import NoPredictor, Predictor, PredictorKind, predictor_of_table
 from dolphin_search.progress import progress
-from dolphin_search.report.document import comparison_document
+from dolphin_search.report.document import comparison_document, write_json
 from dolphin_search.report.summary import summary_table
 from dolphin_search.traffic import EpisodeSource
 from dolphin_sim.cli import values
@@ -23,6 +22,7 @@ from dolphin_sim.cli.problem_arguments import (
     add_problem_arguments,
     problem_from_arguments,
 )
+from dolphin_sim.cli.result_arguments import check_result_files
 
 NAME = "compare"
 
@@ -73,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         # What the table was learned for takes the place of the general defaults; what the user said stays.
         arguments.parser.set_defaults(**_defaults_of(table))
         arguments = arguments.parser.parse_args(arguments.words)
+    check_result_files(json=arguments.json)
     problem = problem_from_arguments(arguments)
     if problem.rate_per_s is None:
         raise ArgumentError(NO_RATE)
@@ -92,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     with progress(console, f"{problem.cluster.split}: comparison", plan.steps(table)) as step:
         result = plan.run(problem.cluster, problem.slo, source, kind, table, on_step=step)
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps(comparison_document(result), indent=2) + "\n", "utf-8")
+        write_json(arguments.json, comparison_document(result))
     result_console().print(summary_table(result))
     return 0
 

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from dolphin_router.cli.show import clusters_text
-from dolphin_router.contract import Slo, Split, save_table
+from dolphin_router.contract import Slo, Split, write_table
 from dolphin_search.comparison_run import ComparisonPlan
 from dolphin_search.console import result_console
 from dolphin_search.learning import LearningSettings
 from dolphin_search.learning_run import learn
+from dolphin_search.report.document import write_json
 from dolphin_search.report.html import report_document, write_report
 from dolphin_search.report.summary import summary_table
 from dolphin_search.samplers import ScanThenEpsilonGreedy
 from dolphin_sim.cli import values
-from dolphin_sim.cli.problem_arguments import DEFAULT_PROFILE, DEFAULT_RATES_PER_S, DEFAULT_SLO, DEFAULT_WORKLOAD
+from dolphin_sim.cli.problem_arguments import (
+    DEFAULT_PROFILE,
+    DEFAULT_RATES_PER_S,
+    DEFAULT_SLO,
+    DEFAULT_WORKLOAD,
+    ArgumentError,
+)
+from dolphin_sim.cli.result_arguments import check_result_files
 from dolphin_sim.episode import Window
 from dolphin_sim.hardware import load_profile
 from dolphin_sim.problem import Problem
+from dolphin_sim.result_file import write_result
 from dolphin_sim.simulation import Cluster
 from dolphin_sim.workloads import Workload, workload_by_name
 
@@ -51,29 +59,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo and return its exit code."""
     console = result_console()
+    table_paths = {split: arguments.out / f"table-{str(split).lower()}.json" for split in SPLITS}
+    report, document = arguments.out / "report.html", arguments.out / "report.json"
+    _make_folder(arguments.out)
+    for path in (*table_paths.values(), report, document):
+        check_result_files(out=path)
     if arguments.trace is None:
         workload, slo = workload_by_name(DEFAULT_WORKLOAD), DEFAULT_SLO
     else:
         workload, slo = workload_by_name(arguments.trace, truncated_ok=arguments.truncated_ok), TRACE_SLO
-    arguments.out.mkdir(parents=True, exist_ok=True)
     cases = []
     for split in SPLITS:
         rate_per_s = DEFAULT_RATES_PER_S[split] if arguments.trace is None else None
         problem = _problem(workload, slo, split, rate_per_s, arguments.seed)
         settings = LearningSettings(sampler=ScanThenEpsilonGreedy(seed=arguments.seed))
         case = learn(problem, settings, console=console, plan=ComparisonPlan())
-        path = arguments.out / f"table-{str(split).lower()}.json"
-        save_table(path, case.table)
-        console.print(f"\n{path}", highlight=False)
+        write_result(table_paths[split], write_table(case.table))
+        console.print(f"\n{table_paths[split]}", highlight=False)
         console.print(clusters_text(case.table), highlight=False, markup=False, soft_wrap=True)
         assert case.comparison is not None
         console.print(summary_table(case.comparison))
         cases.append(case)
-    report = arguments.out / "report.html"
     write_report(report, cases, title=f"Learned routing on {workload.name} traffic")
-    (arguments.out / "report.json").write_text(json.dumps(report_document(cases), indent=2) + "\n", "utf-8")
+    write_json(document, report_document(cases))
     console.print(f"Report: {report}", highlight=False)
     return 0
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise ArgumentError(f"argument --out: folder {str(path)!r} cannot be made: {reason}; give another") from error
 
 
 def _problem(workload: Workload, slo: Slo, split: Split, rate_per_s: float | None, seed: int) -> Problem:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from dolphin_router.contract import RoutingTable
 from dolphin_search.comparison import PolicyResult
 from dolphin_search.comparison_run import ComparisonRun
 from dolphin_search.samplers.base import Round
+from dolphin_sim.result_file import write_result
 
 FORMAT = "dolphinrouting.dev/comparison/v1"
 
@@ -56,6 +59,15 @@ def table_document(table: RoutingTable) -> Document:
 def rounds_document(rounds: list[Round]) -> list[Document]:
     """Return the rounds of a study, oldest first."""
     return [{"actions": list(entry.actions), **asdict(entry.measurement)} for entry in rounds]
+
+
+def write_json(path: Path, document: Document) -> None:
+    """Write a document to a file, for people too.
+
+    Raises:
+        OSError: the file cannot be written; what was there stays.
+    """
+    write_result(path, f"{json.dumps(document, indent=2, allow_nan=False)}\n".encode())
 
 
 def _policy(result: PolicyResult, learned: PolicyResult | None, goodput_per_s: float | None) -> Document:

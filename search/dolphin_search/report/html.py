@@ -8,11 +8,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dolphin_router.atomic_file import replace_file
 from dolphin_search.report.case import LearnedCase
 from dolphin_search.report.document import comparison_document, rounds_document, table_document
 from dolphin_search.report.plots.palette import COLOURS
 from dolphin_search.report.view import case_view
+from dolphin_sim.result_file import write_result
 
 FORMAT = "dolphinrouting.dev/report/v1"
 
@@ -42,7 +42,7 @@ def write_report(path: Path, cases: Sequence[LearnedCase], *, title: str) -> Non
     Raises:
         OSError: the file cannot be written; what was there stays.
     """
-    replace_file(path, _render(cases, title).encode())
+    write_result(path, _render(cases, title).encode())
 
 
 def _render(cases: Sequence[LearnedCase], title: str) -> str:

@@ -14,8 +14,10 @@ from dolphin_sim.cli.problem_arguments import (
     add_problem_arguments,
     problem_from_arguments,
 )
+from dolphin_sim.cli.result_arguments import check_result_files
 from dolphin_sim.cli.run_result import run_document, run_text
 from dolphin_sim.episode import make_episode, run_episode
+from dolphin_sim.result_file import write_result
 from dolphin_sim.simulation import simulate
 from dolphin_sim.workloads import Requests
 
@@ -35,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Simulate, print, and return the exit code."""
+    json_path = None if arguments.json in (None, "-") else Path(arguments.json)
+    check_result_files(json=json_path)
     policy, model = policy_from_arguments(arguments)
     problem = problem_from_arguments(arguments)
     if problem.rate_per_s is None:
@@ -56,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json == "-":
         print(text)
         return 0
-    if arguments.json is not None:
-        Path(arguments.json).write_text(text + "\n", "utf-8")
+    if json_path is not None:
+        write_result(json_path, f"{text}\n".encode())
     print(run_text(document))
     return 0

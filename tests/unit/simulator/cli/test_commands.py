@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,12 @@ def test_run_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "--split", "4P4D"], "--rate"),
         (["run", "--set", "link_gb_per_s=-1"], "link_gb_per_s"),
         (["run", "--rate", "-1"], "-1"),
+        (["run", "--rate", "1e9"], "--rate"),
+        (["run", "--rate", "1e300", "--workload", "humaneval"], "--rate"),
+        (["run", "--rate", "1", "--period-s", "1e12"], "--period-s"),
+        (["run", "--rate", "1000", "--workload", "chat"], "lower rate"),
+        (["run", "--rate", "0.0000001"], "--rate"),
+        (["run", "--json", "/nowhere/run.json"], "--json"),
         (["run", "--slo-kind", "none"], "none"),
     ],
 )
@@ -51,3 +58,18 @@ def test_profiles_and_workloads_are_listed(capsys: pytest.CaptureFixture[str]) -
     listed = capsys.readouterr().out
     assert "h20x4-72b" in listed
     assert "hybrid" in listed
+
+
+def test_a_file_for_the_result_is_tried_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = tmp_path / "run.json"
+    result.write_text("old", "utf-8")
+    # The second argument is wrong too: the file was tried and left as it was.
+    assert main(["run", "--json", str(result), "--workload", "nope"]) == 2
+    assert result.read_text("utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [result]
+    assert main(["run", "--json", str(tmp_path), "--workload", "nope"]) == 2
+    assert "--json" in capsys.readouterr().err
+    assert main(["run", *QUICK, "--json", str(result)]) == 0
+    assert json.loads(result.read_text("utf-8"))["requests"] > 0
+    assert main(["run", *QUICK, "--json", "/dev/null"]) == 0
+    assert Path("/dev/null").is_char_device()
