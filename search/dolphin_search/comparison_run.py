@@ -18,7 +18,9 @@ from dolphin_sim.simulation import Cluster
 
 TRAINING_EPISODES = 6
 TEST_EPISODES = 12
-TABLES = frozenset({"learned", "exhaustive-best"})
+LEARNED = "learned"
+BEST_TABLE = "exhaustive-best"
+TABLES = frozenset({LEARNED, BEST_TABLE})
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,27 +58,19 @@ class ComparisonPlan:
 
     def steps(self, table: RoutingTable | None) -> int:
         """Return how often ``on_step`` will be called."""
-        policies = len(self._names(table))
-        tables = 2 ** len(table.decider.clusters) if table is not None and self._tries_all(table) else 0
-        return grid_size(self.only) + tables + policies * (2 if self.with_goodput else 1)
+        names = self._names(table)
+        tables = 2 ** len(table.decider.clusters) if table is not None and BEST_TABLE in names else 0
+        return grid_size(names) + tables + len(names) * (2 if self.with_goodput else 1)
 
     def _names(self, table: RoutingTable | None) -> list[str]:
-        tables = ["learned"] if table is not None else []
-        if self._tries_all(table):
-            tables.append("exhaustive-best")
-        rules = [rule.name for rule in untuned_rules()]
-        return [name for name in (*tables, *rules, *grids()) if self._includes(name)]
-
-    def _includes(self, name: str) -> bool:
-        return self.only is None or name in self.only
-
-    def _tries_all(self, table: RoutingTable | None) -> bool:
-        return (
-            self.with_exhaustive
-            and self._includes("exhaustive-best")
-            and table is not None
-            and len(table.decider.clusters) <= exhaustive.MOST_CLUSTERS
-        )
+        """Return which policies are compared, in the order of the result."""
+        tables = []
+        if table is not None:
+            tables.append(LEARNED)
+            if self.with_exhaustive and len(table.decider.clusters) <= exhaustive.MOST_CLUSTERS:
+                tables.append(BEST_TABLE)
+        names = (*tables, *untuned_rules(), *grids())
+        return [name for name in names if self.only is None or name in self.only]
 
     def run(
         self,
@@ -97,22 +91,25 @@ class ComparisonPlan:
             predictor_kind: where those come from.
             table: under the name ``learned``; None to compare rules alone.
             on_step: called after each setting, table and policy measured.
+
+        Raises:
+            ValueError: a policy that there is none of, or periods in which no request arrives.
         """
         known = replace(self, only=None)._names(table)
         unknown = set(self.only or ()) - set(known)
         if unknown:
             raise ValueError(f"no policy {', '.join(sorted(unknown))} to compare: there are {', '.join(known)}")
-        training = source.episodes("tuning", self.training_episodes)
-        policies: list[Policy] = []
+        names = self._names(table)
+        training = source.scored_episodes("tuning", self.training_episodes)
+        test = source.scored_episodes("test", self.test_episodes)
+        found = untuned_rules() | tuned_rules(cluster, slo, training, only=names, on_done=on_step)
         if table is not None:
-            learned = policy.from_table(table.decider)
-            policies.append(learned)
-            if self._tries_all(table):
-                actions, _ = exhaustive.exhaustive_best(cluster, slo, training, learned, on_done=on_step)
-                policies.append(with_actions(learned, actions, name="exhaustive-best"))
-        policies += [*untuned_rules(), *tuned_rules(cluster, slo, training, only=self.only, on_done=on_step)]
-        policies = [entry for entry in policies if self._includes(entry.name)]
-        results = compare(cluster, slo, source.episodes("test", self.test_episodes), policies, on_done=on_step)
+            found[LEARNED] = policy.from_table(table.decider, name=LEARNED)
+            if BEST_TABLE in names:
+                actions, _ = exhaustive.exhaustive_best(cluster, slo, training, found[LEARNED], on_done=on_step)
+                found[BEST_TABLE] = with_actions(found[LEARNED], actions, name=BEST_TABLE)
+        policies = [found[name] for name in names]
+        results = compare(cluster, slo, test, policies, on_done=on_step)
         return ComparisonRun(
             cluster=cluster,
             slo=slo,

@@ -82,7 +82,7 @@ def prepare(
         rate_per_s = _saturated(problem, source, settings.saturation_target)
         source = source.at_rate(rate_per_s)
         say(f"always-remote attains {settings.saturation_target:.0%} at {rate_per_s:.3g} requests/s: searching there")
-    history = source.episodes("history", settings.history_episodes)
+    history = source.scored_episodes("history", settings.history_episodes)
     requests = _recorded(history)
     classes = learn_classes(requests.output_tokens)
     model = train_output_model(requests, classes)
@@ -92,8 +92,8 @@ def prepare(
     source = source.with_predictor(predictor)
     outcomes = Outcomes.concatenate(
         [
-            run_episode(problem.cluster, episode, policy.random_path())
-            for episode in source.episodes("history", settings.history_episodes)
+            run_episode(problem.cluster, source.with_expected_lengths(episode), policy.random_path())
+            for episode in history
         ]
     )
     features = feature_matrix(outcomes)

@@ -15,6 +15,12 @@ Purpose = Literal["history", "tuning", "search", "test"]
 # part.
 _FIRST_SEED: dict[Purpose, int] = {"test": 0, "history": 0, "tuning": 1_000, "search": 2_000}
 _SEEDS_A_STUDY = 10_000
+_USES: dict[Purpose, str] = {
+    "history": "the history",
+    "tuning": "tuning",
+    "search": "the search",
+    "test": "the comparison",
+}
 
 
 @dataclass(frozen=True)
@@ -40,9 +46,27 @@ class EpisodeSource:
         part: Part = "test" if purpose == "test" else "train"
         seed = self.seed * _SEEDS_A_STUDY + _FIRST_SEED[purpose] + number
         episode = make_episode(self.workload, rate_per_s=self.rate_per_s, window=self.window, seed=seed, part=part)
-        expected = self.predictor.expected_output_tokens(episode.requests, seed=seed)
+        return self.with_expected_lengths(episode)
+
+    def with_expected_lengths(self, episode: Episode) -> Episode:
+        """Return an episode with what this source's predictor expects of its answers."""
+        expected = self.predictor.expected_output_tokens(episode.requests, seed=episode.seed)
         return replace(episode, expected_output_tokens=expected)
 
-    def episodes(self, purpose: Purpose, count: int) -> list[Episode]:
-        """Return the first ``count`` episodes of a purpose."""
-        return [self.episode(purpose, number) for number in range(count)]
+    def episodes(self, purpose: Purpose, count: int, *, first: int = 0) -> list[Episode]:
+        """Return ``count`` episodes of a purpose, from the one with number ``first``."""
+        return [self.episode(purpose, number) for number in range(first, first + count)]
+
+    def scored_episodes(self, purpose: Purpose, count: int, *, first: int = 0) -> list[Episode]:
+        """Return the same, of which one at least has a request that counts.
+
+        Raises:
+            ValueError: none has one.
+        """
+        episodes = self.episodes(purpose, count, first=first)
+        if not any(episode.is_scored.any() for episode in episodes):
+            raise ValueError(
+                f"no request arrives in the periods for {_USES[purpose]}, {count} of {self.window.period_s:g} s at "
+                f"{self.rate_per_s:g} requests/s; raise the rate or lengthen the period"
+            )
+        return episodes

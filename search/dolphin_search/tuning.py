@@ -52,8 +52,9 @@ def tuned_rules(
     *,
     only: Collection[str] | None = None,
     on_done: Callable[[], None] | None = None,
-) -> list[Policy]:
+) -> dict[str, Policy]:
     """Return each rule, or each of those named, with the setting of highest attainment, the first of equal ones.
+    By name.
 
     Args:
         cluster: the workers.
@@ -65,21 +66,22 @@ def tuned_rules(
     settings = {name: grid for name, grid in grids().items() if only is None or name in only}
     everything = [setting for grid in settings.values() for setting in grid]
     values = attainments(cluster, slo, episodes, everything, on_done=on_done)
-    best: list[Policy] = []
+    best: dict[str, Policy] = {}
     start = 0
-    for grid in settings.values():
-        best.append(grid[int(np.argmax(values[start : start + len(grid)]))])
+    for name, grid in settings.items():
+        best[name] = grid[int(np.argmax(values[start : start + len(grid)]))]
         start += len(grid)
     return best
 
 
-def untuned_rules() -> list[Policy]:
-    """Return the rules as they come."""
-    return [
+def untuned_rules() -> dict[str, Policy]:
+    """Return the rules as they come, by name."""
+    rules = (
         policy.always_local(),
         policy.always_remote(),
         policy.dynamo_default(),
         policy.dynamo_isl_bounding(),
         policy.dynamo_isl_or_load(),
         policy.llm_d(),
-    ]
+    )
+    return {rule.name: rule for rule in rules}

@@ -55,7 +55,11 @@ class SimulatedEnvironment:
         return self._arrivals == "common"
 
     def measure(self, actions: Actions, *, round_number: int) -> Measurement:
-        """Simulate the round's periods under this table."""
+        """Simulate the round's periods under this table.
+
+        Raises:
+            ValueError: no request arrives in them.
+        """
         policy = with_actions(self._clusters, actions)
         outcomes = map_on_cores(
             lambda episode: run_episode(self._cluster, episode, policy),
@@ -64,5 +68,5 @@ class SimulatedEnvironment:
         return measure(Outcomes.concatenate(outcomes), self._slo, clusters=len(actions))
 
     def _make_episodes(self, round_number: int) -> list[Episode]:
-        first = round_number * self._periods_per_round
-        return [self._source.episode("search", first + number) for number in range(self._periods_per_round)]
+        count = self._periods_per_round
+        return self._source.scored_episodes("search", count, first=round_number * count)
