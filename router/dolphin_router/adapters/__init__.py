@@ -10,6 +10,7 @@ from .atom import AtomAdapter
 from .base import EngineAdapter
 from .sglang import SglangAdapter
 from .sidecar import SidecarAdapter
+from .vllm_lmcache import VllmLmcacheAdapter
 from .vllm_mooncake import VllmMooncakeAdapter
 from .vllm_nixl import VllmNixlAdapter
 
@@ -18,6 +19,7 @@ __all__ = ["ADAPTERS", "EngineAdapter", "adapter_named"]
 _ALL: Final[tuple[EngineAdapter, ...]] = (
     VllmNixlAdapter(),
     VllmMooncakeAdapter(),
+    VllmLmcacheAdapter(),
     SglangAdapter(),
     AtomAdapter(),
     SidecarAdapter(),

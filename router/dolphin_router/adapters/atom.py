@@ -63,7 +63,7 @@ class AtomAdapter(EngineAdapter):
         if (fields.n or 1) > 1 or (fields.best_of or 1) > 1:
             return "several-choices"  # The prefill worker's answer then has no parameters.
         limit = fields.max_tokens if fields.max_completion_tokens is None else fields.max_completion_tokens
-        if limit == 1:
+        if limit is not None and limit <= 1:
             return "one-token"  # The decode worker would add one to the prefill worker's.
         return why_local(request)
 
@@ -74,7 +74,12 @@ class AtomAdapter(EngineAdapter):
         answer = read_prefill_members(body)
         cached_tokens = answer.cached_tokens
         if answer.transfer_parameters is not None:
-            told = bytes(_read_members(answer.transfer_parameters).get("prefix_cache_hit_tokens", b""))
+            try:
+                told = bytes(_read_members(answer.transfer_parameters).get("prefix_cache_hit_tokens", b""))
+            except msgspec.MsgspecError as error:
+                raise ValueError(
+                    f"kv_transfer_params of the prefill worker's answer cannot be read: {error}"
+                ) from error
             cached_tokens = int(told) if told.isdigit() else cached_tokens
         return PrefillAnswer(answer.transfer_parameters, cached_tokens)
 

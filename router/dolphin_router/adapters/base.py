@@ -35,7 +35,8 @@ class PrefillAnswer(NamedTuple):
     """What the decode leg needs of a prefill worker's answer."""
 
     transfer_parameters: bytes | None
-    """The JSON object that names the KV cache, byte for byte; none when nothing is to be shipped."""
+    """The JSON object that names the KV cache, byte for byte; empty where it is shipped without a name; none when
+    nothing is shipped, so that the decode worker computes the prompt after all."""
     cached_tokens: int | None
     """Prompt tokens that the prefill worker found in its prefix cache, where it said so."""
 
@@ -106,6 +107,19 @@ class EngineAdapter(Protocol):
             ValueError: the answer cannot be used; the message says why.
         """
         return PrefillAnswer(None, None)
+
+    def notices_awaited(self, decode: Worker) -> int:
+        """Return how many notices that the KV cache has arrived must come before the decode leg is sent. Engines push
+        them to a ZeroMQ PULL socket of the router's, and may do so before the prefill worker's answer."""
+        return 0
+
+    def read_notice(self, message: bytes) -> int:
+        """Return the transfer id that a notice is about.
+
+        Raises:
+            ValueError: it is no notice; the message says what it is.
+        """
+        raise ValueError(f"{self.name} sends no notices, but one came: {message[:40]!r}")
 
     def decode_leg(
         self,

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from dolphin_router.completion_request import CompletionRequest
 
-_BATCH: Final = re.compile(rb"\s*\[\s*[\"\[{]")
+_BATCH: Final = re.compile(rb"\s*\[\s*[\"\[]")
 """A list of strings or of lists of token ids; one prompt is a string or a list of numbers."""
 _read_list = msgspec.json.Decoder(list[Raw]).decode
 

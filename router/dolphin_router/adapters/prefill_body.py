@@ -36,7 +36,7 @@ ATOM_CLAMPS: Final = Clamps(removed=("stream_options",), one_if_present=("max_co
 sampling stays as it is."""
 
 
-def prefill_body(request: CompletionRequest, clamps: Clamps, transfer_parameters: bytes) -> bytes:
+def prefill_body(request: CompletionRequest, clamps: Clamps, transfer_parameters: bytes | None) -> bytes:
     """Return the body for a prefill worker. Members that are not clamped keep their order and their bytes.
 
     Everything unknown stays: it may change the prompt's tokens or the key of its KV cache, and both must be the same on
@@ -50,5 +50,6 @@ def prefill_body(request: CompletionRequest, clamps: Clamps, transfer_parameters
             members[name] = _ONE
     members["stream"] = _FALSE
     members["max_tokens"] = _ONE
-    members["kv_transfer_params"] = Raw(transfer_parameters)
+    if transfer_parameters is not None:
+        members["kv_transfer_params"] = Raw(transfer_parameters)
     return msgspec.json.encode(members)

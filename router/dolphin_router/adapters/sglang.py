@@ -18,6 +18,8 @@ from .locality import is_batch, prompt_count
 _BOOTSTRAP_PORT: Final = 8998
 """SGLang's default, ``--disaggregation-bootstrap-port``."""
 _ROOM_LIMIT: Final = 2**63
+_LIST_LIMIT: Final = 1024
+"""Room lists are at most this long, however many choices a client asks for."""
 
 
 class SglangAdapter(EngineAdapter):
@@ -52,14 +54,13 @@ class SglangAdapter(EngineAdapter):
 def _leg(request: CompletionRequest, prefill: Worker, transfer_id: int) -> Leg:
     host = msgspec.json.encode(f"[{prefill.host}]" if ":" in prefill.host else prefill.host)
     port = b"%d" % (prefill.bootstrap_port or _BOOTSTRAP_PORT)
+    room = b"%d" % transfer_id
     choices = max(request.fields.n or 1, 1)
-    if choices == 1 and not is_batch(request):
-        room = b"%d" % transfer_id
-    else:
+    if choices > 1 or is_batch(request):
         # SGLang takes the room of prompt i from the list's entry i, and needs an entry for every prompt; its own router
-        # sends one for every answer. A list this long suits both.
+        # sends one for every answer. A list this long suits both. A single room SGLang expands by counting up.
         count = prompt_count(request) * choices
-        rooms = [(transfer_id + number) % _ROOM_LIMIT for number in range(count)]
-        room = msgspec.json.encode(rooms)
-        host, port = (b"[%b]" % b",".join([value] * count) for value in (host, port))
+        if count <= _LIST_LIMIT:
+            room = msgspec.json.encode([(transfer_id + number) % _ROOM_LIMIT for number in range(count)])
+            host, port = (b"[%b]" % b",".join([value] * count) for value in (host, port))
     return Leg(request.with_members(bootstrap_host=host, bootstrap_port=port, bootstrap_room=room))
