@@ -1,0 +1,222 @@
+"""The data plane: what arrives from clients, and everything that it takes to answer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import Final, NamedTuple, Protocol
+
+from .adapters.base import EngineAdapter
+from .completion_request import CompletionRequest, RequestError
+from .exchange.admission import Admission
+from .exchange.exchange import RETRY_AFTER, Exchange
+from .exchange.forward import Forward
+from .exchange.retry_budget import RetryBudget
+from .exchange.settings import ExchangeSettings
+from .fleet import Fleet, WorkerState
+from .http.deadlines import Deadlines
+from .http.request import Headers, HttpRequest
+from .http.response import Response
+from .http.server_connection import ClientGone
+from .request_record import RequestRecord
+from .routing import ActiveTable, Exclusions, Prompt, Route, RoutingRules, choose_route
+
+_COMPLETIONS: Final = {b"/v1/chat/completions": True, b"/v1/completions": False}
+"""Paths on which a choice is made, and whether each is a chat."""
+
+_FORWARDED_PREFIXES: Final = (b"/v1/", b"/v2/")
+_FORWARDED: Final = frozenset(
+    {
+        b"/classify",
+        b"/detokenize",
+        b"/embeddings",
+        b"/get_model_info",
+        b"/invocations",
+        b"/model_info",
+        b"/ping",
+        b"/pooling",
+        b"/rerank",
+        b"/score",
+        b"/tokenize",
+        b"/version",
+    }
+)
+_NEVER_FORWARDED: Final = frozenset({b"/v1/load_lora_adapter", b"/v1/unload_lora_adapter"})
+"""These change the worker."""
+
+
+class PromptReader(Protocol):
+    """Tells what routing must know of a prompt."""
+
+    def read(self, completion: CompletionRequest, record: RequestRecord) -> Prompt:
+        """Return what is known of the prompt, and note it in the record."""
+
+    def sent(self, record: RequestRecord, route: Route) -> None:
+        """Take note of where a prompt goes: its blocks will be cached there."""
+
+
+class Observer(Protocol):
+    """Hears of every completion request that has ended."""
+
+    def finished(self, record: RequestRecord) -> None:
+        """A request is over."""
+
+
+class Suspicion(Protocol):
+    """Hears that a worker did not accept a connection."""
+
+    def suspect(self, state: WorkerState) -> None:
+        """Take the worker out of use until it answers a probe."""
+
+
+class Limits(NamedTuple):
+    """How much is worked on at once."""
+
+    concurrent_requests: int = 4096
+    waiting_requests: int = 4096
+
+
+class DataPlane:
+    """Answers every request of a client. Owns nothing that opens a socket by itself."""
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        fleet: Fleet,
+        adapter: EngineAdapter,
+        prompts: PromptReader,
+        observer: Observer,
+        settings: ExchangeSettings,
+        rules: RoutingRules,
+        limits: Limits,
+        deadlines: Deadlines,
+        suspicion: Suspicion,
+    ) -> None:
+        self.loop = loop
+        self.fleet = fleet
+        self.adapter = adapter
+        self.settings = settings
+        self.rules = rules
+        self.deadlines = deadlines
+        self.budget = RetryBudget()
+        self.admission = Admission(places=limits.concurrent_requests, waiting_places=limits.waiting_requests)
+        self.active: ActiveTable | None = None
+        """Swapped by one assignment, between two requests."""
+        self.shadow: ActiveTable | None = None
+        """A table that decides without acting."""
+        self.stranded_leases = 0
+        self.is_draining = False
+        self._prompts = prompts
+        self._observer = observer
+        self._suspicion = suspicion
+        # KV caches are named by it: no client may guess another's.
+        self._random = random.SystemRandom()
+
+    # From clients
+
+    def handle(self, request: HttpRequest, response: Response) -> ClientGone | None:
+        """Begin to answer."""
+        path = request.path
+        is_chat = _COMPLETIONS.get(path)
+        if is_chat is not None and request.method == b"POST":
+            return self._complete(request, response, is_chat=is_chat)
+        if path == b"/health":
+            response.answer(200, b"")
+        elif path == b"/ready":
+            self._answer_ready(response)
+        elif is_chat is not None:
+            response.error(405, "this path takes POST", [(b"allow", b"POST")])
+        elif path in _FORWARDED or (path.startswith(_FORWARDED_PREFIXES) and path not in _NEVER_FORWARDED):
+            return self._forward(request, response)
+        else:
+            response.error(404, "no such path")
+        return None
+
+    def _complete(self, request: HttpRequest, response: Response, *, is_chat: bool) -> ClientGone | None:
+        try:
+            completion = CompletionRequest(request.body, is_chat=is_chat)
+        except RequestError as error:
+            response.error(400, str(error))
+            return None
+        record = RequestRecord(
+            arrived_s=self.loop.time(),
+            arrived_unix_s=time.time(),
+            path=request.path.decode(),
+            model=completion.fields.model or "",
+            streamed=bool(completion.fields.stream),
+        )
+        exchange = Exchange(self, request, response, completion, self._prompts.read(completion, record), record)
+        if self.admission.try_enter():
+            exchange.on_admission()
+        elif self.admission.try_wait(exchange):
+            exchange.wait()
+        else:
+            response.error(429, "too many requests are waiting", [RETRY_AFTER])
+            return None
+        return exchange
+
+    def _forward(self, request: HttpRequest, response: Response) -> ClientGone | None:
+        workers = self.fleet.ready["aggregated"] or self.fleet.ready["decode"]
+        if not workers:
+            response.error(503, "no worker is ready", [RETRY_AFTER])
+            return None
+        return Forward(self, request, response, min(workers, key=lambda state: state.open_requests))
+
+    def _answer_ready(self, response: Response) -> None:
+        if self.is_draining:
+            response.error(503, "the router is stopping")
+        elif not self.fleet.ready["decode"] and not self.fleet.ready["aggregated"]:
+            response.error(503, "no decode worker is ready")
+        else:
+            response.answer(200, b"")
+
+    # For exchanges
+
+    def route(self, completion: CompletionRequest, prompt: Prompt, exclusions: Exclusions) -> Route:
+        """Return where a request goes; ``NoRoute`` when nowhere."""
+        return choose_route(
+            completion,
+            prompt,
+            fleet=self.fleet,
+            adapter=self.adapter,
+            active=self.active,
+            rules=self.rules,
+            exclusions=exclusions,
+        )
+
+    def routed(self, record: RequestRecord, route: Route) -> None:
+        """Take note of where a request goes."""
+        self._prompts.sent(record, route)
+
+    def finished(self, record: RequestRecord) -> None:
+        """Take note of a request that is over."""
+        self._observer.finished(record)
+
+    def suspect(self, state: WorkerState) -> None:
+        """Take a worker out of use that accepts no connection."""
+        self._suspicion.suspect(state)
+
+    def stranded(self) -> None:
+        """Count a KV cache that stays on a prefill worker until its lease ends."""
+        self.stranded_leases += 1
+
+    def new_transfer_id(self) -> int:
+        """Return a random number below 2**63."""
+        return self._random.getrandbits(63)
+
+    def explain(self, route: Route) -> Headers:
+        """Return the headers that tell a client how its request was decided."""
+        headers = [
+            (b"x-dolphin-action", route.action.text.encode()),
+            (b"x-dolphin-reason", route.reason.encode()),
+            (b"x-dolphin-features", ",".join(f"{value:g}" for value in route.features).encode()),
+        ]
+        if route.decision is not None:
+            headers.append((b"x-dolphin-cluster", b"%d" % route.decision.cluster))
+        active = self.active
+        if route.digest is not None and active is not None:
+            headers.append((b"x-dolphin-table", route.digest.removeprefix("sha256:")[:12].encode()))
+            headers.append((b"x-dolphin-split", str(active.table.split).encode()))
+        return headers

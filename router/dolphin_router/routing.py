@@ -1,0 +1,188 @@
+"""Choosing workers and path for one request: pure and synchronous."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from .adapters.base import EngineAdapter
+from .candidates import choose_decode_worker, choose_prefill_worker
+from .completion_request import CompletionRequest
+from .contract import RoutingTable
+from .decision import Action, Decision
+from .features import Features, effective_tokens
+from .fleet import Fleet, WorkerState
+from .load import Load
+from .output_length import OutputInputs, OutputLengthModel
+from .policies import Policy, policy_from_table
+
+UNKNOWN_OUTPUT_TOKENS = 256.0
+"""Expected length of an answer while no table says better."""
+
+
+class Prompt(NamedTuple):
+    """What is known of a prompt before any worker is chosen."""
+
+    tokens: int
+    cached_tokens: Callable[[Sequence[WorkerState]], Sequence[int]]
+    """For each worker, how many of the prompt's leading tokens it holds."""
+    output_inputs: OutputInputs
+
+
+class ActiveTable(NamedTuple):
+    """A table with everything that is made of it, so that one assignment swaps all of it between two requests."""
+
+    table: RoutingTable
+    policy: Policy
+    output_model: OutputLengthModel | None
+
+    @classmethod
+    def from_table(cls, table: RoutingTable) -> ActiveTable:
+        """Prepare a table for deciding."""
+        output_model = None if table.output_model is None else OutputLengthModel(table.output_model)
+        return cls(table, policy_from_table(table), output_model)
+
+    def expected_output_tokens(self, inputs: OutputInputs) -> float:
+        """Return the representative length of the class that the answer probably falls into."""
+        model = self.output_model
+        if model is None:
+            return UNKNOWN_OUTPUT_TOKENS
+        return model.representative_tokens(model.predict(inputs.vector()))
+
+
+class Route(NamedTuple):
+    """Where one request goes."""
+
+    action: Action
+    reason: str
+    """The policy's, or that of the guard that overruled it."""
+    prefill: WorkerState | None
+    """For remote prefill."""
+    decode: WorkerState
+    """The worker that answers: a decode worker, or an aggregated one."""
+    features: Features
+    decision: Decision | None
+    """The policy's; none where no policy was asked."""
+    digest: str | None
+    """Of the table that decided."""
+
+
+class NoRoute(Exception):
+    """No worker can take the request; the message says which is missing."""
+
+
+class RoutingRules(NamedTuple):
+    """What an operator of the router may choose about routing."""
+
+    fallback_action: Action = Action.REMOTE
+    """While there is no table."""
+    local_without_prefill_worker: bool = True
+    """Whether the decode workers prefill while no prefill worker is ready; otherwise the request is refused."""
+
+
+class Exclusions(NamedTuple):
+    """What an earlier attempt at the same request has found out."""
+
+    workers: Collection[str]
+    """Names of workers that have failed."""
+    forced_local: str | None
+    """Why the prompt must be prefilled locally; none when it need not."""
+
+
+NOTHING_EXCLUDED = Exclusions((), None)
+
+
+def choose_route(
+    request: CompletionRequest,
+    prompt: Prompt,
+    *,
+    fleet: Fleet,
+    adapter: EngineAdapter,
+    active: ActiveTable | None,
+    rules: RoutingRules,
+    exclusions: Exclusions = NOTHING_EXCLUDED,
+) -> Route:
+    """Return where a request goes.
+
+    Raises:
+        NoRoute: no worker can take it.
+    """
+    prefills = _usable(fleet.ready["prefill"], exclusions)
+    decodes = _usable(fleet.ready["decode"], exclusions)
+    locals_ = decodes if adapter.decode_worker_prefills else _usable(fleet.ready["aggregated"], exclusions)
+    if not decodes and not locals_:
+        raise NoRoute("no decode worker is ready")
+    tokens = prompt.tokens
+    # What local prefill would have to compute is judged by the worker that would compute it.
+    local, local_cached = _choose_decode(prompt, locals_ or decodes)
+    prefill, prefill_cached = _choose_prefill(prompt, prefills)
+    features = Features(
+        tokens,
+        effective_tokens(tokens, prefill_cached),
+        effective_tokens(tokens, local_cached),
+        UNKNOWN_OUTPUT_TOKENS if active is None else active.expected_output_tokens(prompt.output_inputs),
+    )
+    decision: Decision | None = None
+    if active is not None:
+        queue_tokens = 0.0 if prefill is None else prefill.queue_tokens
+        decision = active.policy.decide(features, Load(queue_tokens, local.queue_tokens, float(local.running_decodes)))
+    action, reason = _guarded(
+        (rules.fallback_action, "no_table") if decision is None else (decision.action, decision.reason),
+        why_local=exclusions.forced_local or adapter.why_local(request),
+        has_prefill=prefill is not None and bool(decodes),
+        has_local=bool(locals_),
+        rules=rules,
+    )
+    decode = local
+    if action is Action.LOCAL:
+        prefill = None
+    elif locals_ is not decodes:
+        decode = _choose_decode(prompt, decodes)[0]
+    digest = None if active is None else active.table.digest
+    return Route(action, reason, prefill, decode, features, decision, digest)
+
+
+def _guarded(
+    choice: tuple[Action, str], *, why_local: str | None, has_prefill: bool, has_local: bool, rules: RoutingRules
+) -> tuple[Action, str]:
+    """Return the action that is taken and why, after the policy's choice has met what is possible."""
+    action = choice[0]
+    if why_local is not None:
+        if not has_local:
+            raise NoRoute("this request needs a worker that both prefills and decodes, and none is ready")
+        return choice if action is Action.LOCAL else (Action.LOCAL, why_local)
+    if action is Action.LOCAL and not has_local:
+        if not has_prefill:
+            raise NoRoute("no prefill worker is ready")
+        return Action.REMOTE, "no_local_prefill"
+    if action is Action.REMOTE and not has_prefill:
+        if not has_local or not rules.local_without_prefill_worker:
+            raise NoRoute("no prefill worker is ready")
+        return Action.LOCAL, "no_prefill_worker"
+    return choice
+
+
+def _usable(workers: list[WorkerState], exclusions: Exclusions) -> list[WorkerState]:
+    if not exclusions.workers:
+        return workers
+    return [state for state in workers if state.worker.name not in exclusions.workers]
+
+
+def _choose_prefill(prompt: Prompt, workers: list[WorkerState]) -> tuple[WorkerState | None, int]:
+    if not workers:
+        return None, 0
+    cached = prompt.cached_tokens(workers)
+    index = choose_prefill_worker(prompt.tokens, cached, [w.queue_tokens for w in workers], len(workers))
+    return workers[index], cached[index]
+
+
+def _choose_decode(prompt: Prompt, workers: list[WorkerState]) -> tuple[WorkerState, int]:
+    cached = prompt.cached_tokens(workers)
+    index = choose_decode_worker(
+        prompt.tokens,
+        cached,
+        [w.queue_tokens for w in workers],
+        [w.context_tokens for w in workers],
+        len(workers),
+    )
+    return workers[index], cached[index]
