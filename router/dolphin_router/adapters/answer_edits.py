@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from abc import abstractmethod
+from typing import ClassVar, Final
 
 import msgspec
 from msgspec import Raw
 
+from .base import AnswerEdit, PrefillAnswer
+
 _NULL: Final = b"null"
 _read_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
-ObjectEdit = Callable[[bytes], bytes]
-"""Returns an answer's JSON object edited, or the same bytes when there is nothing to change."""
 
+class ObjectEdit(AnswerEdit):
+    """Edits each JSON object of one answer in which a word occurs, and passes all else byte for byte.
 
-class ObjectEdits:
-    """Applies an edit to each JSON object of one answer in which a word occurs, and passes all else byte for byte.
-
-    Implements ``AnswerEdit``. Engines put an event's JSON on one ``data:`` line, so that lines are the unit: what is
-    held back is at most an unfinished one, and how the stream was cut into pieces does not show in what comes out.
+    Engines put an event's JSON on one ``data:`` line, so that lines are the unit: what is held back is at most an
+    unfinished one, and how the stream was cut into pieces does not show in what comes out.
     """
 
-    __slots__ = ("_edit", "_held", "_word")
+    word: ClassVar[bytes]
+    """The name of the member with its quotes: an object without it is not even parsed. It cannot occur in generated
+    text, where quotes are escaped."""
 
-    def __init__(self, word: bytes, edit: ObjectEdit) -> None:
-        """``word`` is the member's name with its quotes: an object without it is not even parsed. It cannot occur in
-        generated text, where quotes are escaped."""
-        self._word = word
-        self._edit = edit
+    def __init__(self) -> None:
         self._held = b""
 
+    @abstractmethod
+    def edit(self, data: bytes) -> bytes:
+        """Return a JSON object edited, or the same bytes when there is nothing to change or it is not one."""
+
     def whole(self, body: bytes) -> bytes:
-        return self._edit(body) if self._word in body else body
+        return self.edit(body) if self.word in body else body
 
     def events(self, piece: bytes) -> bytes:
         if self._held:
@@ -46,16 +47,61 @@ class ObjectEdits:
         return self._edit_lines(held)
 
     def _edit_lines(self, lines: bytes) -> bytes:
-        if self._word not in lines:
+        if self.word not in lines:
             return lines
         return b"".join([self._edit_line(line) for line in lines.splitlines(keepends=True)])
 
     def _edit_line(self, line: bytes) -> bytes:
-        if not line.startswith(b"data:") or self._word not in line:
+        if not line.startswith(b"data:") or self.word not in line:
             return line
         data = line[5:].strip()
-        edited = self._edit(data)
+        edited = self.edit(data)
         return line if edited is data else line.replace(data, edited, 1)
+
+
+class TransferParametersRemoved(ObjectEdit):
+    """Takes out a top-level ``kv_transfer_params``; null, as an undivided engine has it, stays."""
+
+    word = b'"kv_transfer_params"'
+
+    def edit(self, data: bytes) -> bytes:
+        members = _members(data)
+        if members is None or bytes(members.get("kv_transfer_params", _NULL)) == _NULL:
+            return data
+        del members["kv_transfer_params"]
+        return msgspec.json.encode(members)
+
+
+class CachedTokensReplaced(ObjectEdit):
+    """Puts the prefill worker's count of cached tokens where the decode worker reports its own, which counts the whole
+    transferred prompt.
+
+    vLLM leaves the details null when nothing was cached (``serving_chat.py`` of 0.11.0: ``if
+    enable_prompt_tokens_details and num_cached_tokens``). So they become null where the prefill worker gave no count.
+    """
+
+    word = b'"prompt_tokens_details"'
+
+    def __init__(self, cached_tokens: int | None) -> None:
+        super().__init__()
+        self._cached_tokens = cached_tokens
+
+    def prefill_answered(self, answer: PrefillAnswer) -> None:
+        self._cached_tokens = answer.cached_tokens
+
+    def edit(self, data: bytes) -> bytes:
+        members = _members(data)
+        usage = None if members is None else _members(members.get("usage"))
+        details = None if usage is None else _members(usage.get("prompt_tokens_details"))
+        if members is None or usage is None or details is None:
+            return data
+        if self._cached_tokens is None:
+            usage["prompt_tokens_details"] = Raw(_NULL)
+        else:
+            details["cached_tokens"] = Raw(b"%d" % self._cached_tokens)
+            usage["prompt_tokens_details"] = Raw(msgspec.json.encode(details))
+        members["usage"] = Raw(msgspec.json.encode(usage))
+        return msgspec.json.encode(members)
 
 
 def _members(value: bytes | Raw | None) -> dict[str, Raw] | None:
@@ -66,41 +112,3 @@ def _members(value: bytes | Raw | None) -> dict[str, Raw] | None:
         return _read_members(value)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-
-
-def transfer_parameters_removed() -> ObjectEdits:
-    """Return the edit that takes out a top-level ``kv_transfer_params``; null, as an undivided engine has it, stays."""
-
-    def edit(data: bytes) -> bytes:
-        members = _members(data)
-        if members is None or bytes(members.get("kv_transfer_params", _NULL)) == _NULL:
-            return data
-        del members["kv_transfer_params"]
-        return msgspec.json.encode(members)
-
-    return ObjectEdits(b'"kv_transfer_params"', edit)
-
-
-def cached_tokens_replaced(cached_tokens: int | None) -> ObjectEdits:
-    """Return the edit that puts the prefill worker's count of cached tokens where the decode worker reports its own,
-    which counts the whole transferred prompt.
-
-    vLLM omits the details when nothing was cached (``serving_chat.py`` of 0.11.0 and later: ``if
-    enable_prompt_tokens_details and num_cached_tokens``), so that without a count the details become null.
-    """
-
-    def edit(data: bytes) -> bytes:
-        members = _members(data)
-        usage = None if members is None else _members(members.get("usage"))
-        details = None if usage is None else _members(usage.get("prompt_tokens_details"))
-        if members is None or usage is None or details is None:
-            return data
-        if cached_tokens is None:
-            usage["prompt_tokens_details"] = Raw(_NULL)
-        else:
-            details["cached_tokens"] = Raw(b"%d" % cached_tokens)
-            usage["prompt_tokens_details"] = Raw(msgspec.json.encode(details))
-        members["usage"] = Raw(msgspec.json.encode(usage))
-        return msgspec.json.encode(members)
-
-    return ObjectEdits(b'"prompt_tokens_details"', edit)

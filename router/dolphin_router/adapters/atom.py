@@ -15,7 +15,7 @@ from msgspec import Raw
 from dolphin_router.completion_request import CompletionRequest
 from dolphin_router.worker import Worker
 
-from .answer_edits import transfer_parameters_removed
+from .answer_edits import TransferParametersRemoved
 from .base import AnswerEdit, EngineAdapter, Leg, LegOrder, PrefillAnswer, Probe
 from .locality import why_local
 from .prefill_answer import read_prefill_members
@@ -104,7 +104,7 @@ class AtomAdapter(EngineAdapter):
 
     def answer_edit(self, request: CompletionRequest, answer: PrefillAnswer | None) -> AnswerEdit | None:
         """A decode worker puts parameters of its own into every answer; they are nothing for clients."""
-        return transfer_parameters_removed()
+        return TransferParametersRemoved()
 
 
 def _completed(parameters: bytes, prefill: Worker) -> bytes:

@@ -18,7 +18,8 @@ class LegOrder(Enum):
     SERIAL = "serial"
     """The decode leg needs what the prefill worker answered."""
     CONCURRENT = "concurrent"
-    """Both at once; the workers find each other. The prefill worker's answer is read and thrown away."""
+    """Both at once; the workers find each other. The prefill worker's answer is read to its end, and only its usage may
+    matter."""
     DECODE_ONLY = "decode-only"
     """One leg: whatever stands before the decode worker talks to the prefill worker."""
 
@@ -50,6 +51,9 @@ class Probe(NamedTuple):
 
 class AnswerEdit(Protocol):
     """Makes a worker's answer that of an undivided engine. One object for each answer."""
+
+    def prefill_answered(self, answer: PrefillAnswer) -> None:
+        """Say what the prefill worker answered, when that came after this object was made."""
 
     def whole(self, body: bytes) -> bytes:
         """Return the body of an answer that is not a stream."""
@@ -100,8 +104,8 @@ class EngineAdapter(Protocol):
         """
 
     def read_prefill_answer(self, body: bytes) -> PrefillAnswer:
-        """Return what a prefill worker's answer with status 200 holds. Nothing is needed of it but for
-        :attr:`LegOrder.SERIAL`.
+        """Return what a prefill worker's answer with status 200 holds. For :attr:`LegOrder.CONCURRENT` it only serves
+        :meth:`AnswerEdit.prefill_answered`.
 
         Raises:
             ValueError: the answer cannot be used; the message says why.
@@ -145,6 +149,6 @@ class EngineAdapter(Protocol):
     def answer_edit(self, request: CompletionRequest, answer: PrefillAnswer | None) -> AnswerEdit | None:
         """Return what must be changed in the decode worker's answer; none when it can pass as it is.
 
-        ``answer`` is None where the prefill worker's was not read, and for a local request.
+        ``answer`` is None for a local request. Where the prefill worker has not answered yet, its fields are.
         """
         return None

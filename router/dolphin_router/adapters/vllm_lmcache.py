@@ -1,9 +1,9 @@
 """vLLM with LMCache: the prefill worker pushes the KV cache to the decode worker and tells the router when it is there.
 
 Protocol: LMCache 0.5.6, ``lmcache/v1/storage_backend/pd_backend.py``, in the form in which the decode worker samples
-the first token (LMCache c5f9daee, ``examples/disagg_prefill/xpyd/disagg_proxy_server_first_token_from_decoder_xpyd.py``).
-The other form lets the prefill worker sample it: the router must then tokenise the prompt, use ``/v1/completions`` for
-chats too and write the first token into the answer, so that tool calls, reasoning and log-probabilities are lost.
+the first token (LMCache c5f9daee, ``disagg_proxy_server_first_token_from_decoder_xpyd.py``). The other form lets the
+prefill worker sample it: the router must then tokenise the prompt, use ``/v1/completions`` for chats too and write the
+first token into the answer, so that tool calls, reasoning and log-probabilities are lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from dolphin_router.completion_request import CompletionRequest
 from dolphin_router.worker import Worker
 
-from .answer_edits import cached_tokens_replaced
+from .answer_edits import CachedTokensReplaced
 from .base import AnswerEdit, EngineAdapter, Leg, LegOrder, PrefillAnswer
 from .prefill_answer import read_prefill_members
 from .prefill_body import VLLM_CLAMPS, prefill_body
@@ -81,4 +81,4 @@ class VllmLmcacheAdapter(EngineAdapter):
         return Leg(prefill_body(request, VLLM_CLAMPS, None))
 
     def answer_edit(self, request: CompletionRequest, answer: PrefillAnswer | None) -> AnswerEdit | None:
-        return None if answer is None else cached_tokens_replaced(answer.cached_tokens)
+        return None if answer is None else CachedTokensReplaced(answer.cached_tokens)

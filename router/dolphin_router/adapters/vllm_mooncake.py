@@ -13,7 +13,9 @@ import msgspec
 from dolphin_router.completion_request import CompletionRequest
 from dolphin_router.worker import Worker
 
-from .base import EngineAdapter, Leg, LegOrder, PrefillAnswer, Probe
+from .answer_edits import CachedTokensReplaced
+from .base import AnswerEdit, EngineAdapter, Leg, LegOrder, PrefillAnswer, Probe
+from .prefill_answer import read_prefill_members
 from .prefill_body import VLLM_CLAMPS, prefill_body
 
 _BOOTSTRAP_PORT: Final = 8998
@@ -59,6 +61,9 @@ class VllmMooncakeAdapter(EngineAdapter):
         headers = ((b"x-data-parallel-rank", b"%d" % rank),) if len(ranks) > 1 else ()
         return Leg(prefill_body(request, VLLM_CLAMPS, parameters), headers)
 
+    def read_prefill_answer(self, body: bytes) -> PrefillAnswer:
+        return PrefillAnswer(None, read_prefill_members(body).cached_tokens)
+
     def decode_leg(
         self,
         request: CompletionRequest,
@@ -79,6 +84,9 @@ class VllmMooncakeAdapter(EngineAdapter):
             ),
         )
         return Leg(request.with_members(kv_transfer_params=parameters))
+
+    def answer_edit(self, request: CompletionRequest, answer: PrefillAnswer | None) -> AnswerEdit | None:
+        return None if answer is None else CachedTokensReplaced(answer.cached_tokens)
 
 
 def _name(transfer_id: int) -> bytes:

@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, UnsetType
 from dolphin_router.completion_request import CompletionRequest
 from dolphin_router.worker import Worker
 
-from .answer_edits import cached_tokens_replaced
+from .answer_edits import CachedTokensReplaced
 from .base import AnswerEdit, EngineAdapter, Leg, LegOrder, PrefillAnswer
 from .prefill_answer import read_prefill_members
 from .prefill_body import VLLM_CLAMPS, prefill_body
@@ -84,4 +84,4 @@ class VllmNixlAdapter(EngineAdapter):
         if answer is None or answer.transfer_parameters is None:
             return None
         # Since 0.31.0 the parameters carry the count, and the decode worker reports it by itself.
-        return None if _CACHED_TOKENS in answer.transfer_parameters else cached_tokens_replaced(answer.cached_tokens)
+        return None if _CACHED_TOKENS in answer.transfer_parameters else CachedTokensReplaced(answer.cached_tokens)
