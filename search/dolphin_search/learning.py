@@ -24,6 +24,7 @@ from dolphin_router.decision import Action
 from dolphin_router.features import FEATURE_NAMES
 from dolphin_search.checkpoint import CheckpointFile, JsonValue, fingerprint
 from dolphin_search.environments import Arrivals, SimulatedEnvironment
+from dolphin_search.output_length.predictors import expected_accuracy
 from dolphin_search.preparation import Preparation, PreparationSettings
 from dolphin_search.samplers import Round, ScanThenEpsilonGreedy
 from dolphin_search.samplers.rewards import arm_reward
@@ -124,18 +125,24 @@ def make_table(
         output_model=preparation.output_model,
         provenance=Provenance(
             sampler=settings.sampler.name,
+            sampler_settings=settings.sampler.settings,
             reward=settings.sampler.reward,
             seed=source.seed,
             rounds=len(study.rounds),
             periods_per_round=settings.periods_per_round,
             period_s=source.window.period_s,
             settle_s=source.window.settle_s,
+            arrivals=settings.arrivals,
             arrival_rate_per_s=source.rate_per_s,
             environment="simulated",
             hardware_profile=preparation.cluster.profile.name,
             workload=source.workload.name,
             workload_digest=preparation.workload_digest,
             expected_lengths=preparation.predictor_kind,
+            expected_lengths_accuracy=expected_accuracy(
+                preparation.predictor_kind, preparation.output_model, stated=settings.preparation.accuracy
+            ),
+            clustering_initialisations=settings.preparation.initialisations,
             scores=scores or {},
         ),
         created_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),

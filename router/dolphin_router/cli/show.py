@@ -121,8 +121,13 @@ def _output_model(table: RoutingTable) -> str:
 
 def _provenance(table: RoutingTable) -> str:
     fields = table.provenance.model_dump(exclude={"scores"})
-    named = [(name, NOTHING if value is None else str(value)) for name, value in fields.items()]
-    return f"Provenance\n{facts(named)}"
+    return f"Provenance\n{facts([(name, _provenance_value(value)) for name, value in fields.items()])}"
+
+
+def _provenance_value(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {number}" for name, number in value.items()) or NOTHING
+    return NOTHING if value is None else str(value)
 
 
 def _scores(table: RoutingTable) -> str:

@@ -28,12 +28,13 @@ def gain_text(gain: Gain | None) -> str:
 
 
 def slo_text(slo: Slo) -> str:
-    """Return an SLO in words."""
-    slope = f" + {slo.ttft_us_per_prompt_token:,g} µs per prompt token" if slo.ttft_us_per_prompt_token else ""
-    ttft, tpot = f"{slo.ttft_ms:,g} ms{slope}", f"{slo.tpot_ms:,g} ms"
+    """Return an SLO as a part of a sentence."""
+    first = f"{slo.ttft_ms / 1e3:g} s"
+    if slo.ttft_us_per_prompt_token:
+        first += f" plus {slo.ttft_us_per_prompt_token:g} ms for each 1,000 tokens of the prompt"
     if slo.kind == "both":
-        return f"both limits: TTFT at most {ttft} and TPOT at most {tpot}"
-    return f"end to end: TTFT + (output - 1) × TPOT at most {ttft} + (output - 1) × {tpot}"
+        return f"the first token within {first}, and the later ones every {slo.tpot_ms:g} ms on average"
+    return f"the whole answer within {first} plus {slo.tpot_ms:g} ms for each token after the first"
 
 
 def clustering_text(table: RoutingTable) -> str:

@@ -27,6 +27,8 @@ class Provenance(DocumentPart):
     """How the table was made. Equal provenance inputs and measurements give an equal table."""
 
     sampler: Name
+    sampler_settings: dict[Name, float]
+    """The sampler's numbers by name, such as the probability to explore; empty where it has none."""
     reward: Name
     """The quantity that the search made large; the clusters' rewards are in its unit."""
     seed: Count
@@ -37,6 +39,8 @@ class Provenance(DocumentPart):
     """How long a candidate table was measured; null where no periods were run."""
     settle_s: NonNegative | None
     """How much of the start of a period was left out."""
+    arrivals: Name | None
+    """``common``, all rounds saw the same arrivals, or ``fresh``, each its own; null where there were no rounds."""
     arrival_rate_per_s: Positive | None
     environment: Name
     """Where it was measured: ``simulated`` or ``live``."""
@@ -46,5 +50,10 @@ class Provenance(DocumentPart):
     expected_lengths: Name
     """Where the expected lengths of answers came from: ``trained`` (the table's output model), ``simulated`` (a
     classifier that is right as often as stated), ``perfect``, or ``none``."""
+    expected_lengths_accuracy: Fraction | None
+    """Share of answers that they put into the right class: measured where they were trained, else as stated; null for
+    ``none``."""
+    clustering_initialisations: Annotated[Count, Field(ge=1)] | None
+    """Of which the clusters are the best; null where they were not found by a search."""
     scores: dict[Name, Score]
     """By policy, on the same held-out requests."""

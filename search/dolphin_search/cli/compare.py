@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = (
         "Compares a table with the rules of other routers, as they come and tuned, on arrivals that neither has seen. "
-        "Split, SLO, rate, workload and profile are the table's unless given."
+        "Split, SLO, rate, workload, profile and expected answer lengths are the table's unless given."
     )
     parser.add_argument(
         "--table", metavar="FILE", type=Path, help="the table, named `learned` in the result (default: rules alone)"
@@ -109,5 +109,6 @@ def _defaults_of(table: RoutingTable) -> dict[str, object]:
         "rate": provenance.arrival_rate_per_s,
         "workload": provenance.workload,
         "profile": provenance.hardware_profile,
+        "accuracy": provenance.expected_lengths_accuracy if provenance.expected_lengths == "simulated" else None,
     }
     return {name: value for name, value in defaults.items() if value is not None}

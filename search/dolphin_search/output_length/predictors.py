@@ -92,6 +92,17 @@ def make_predictor(
     return kind, SimulatedPredictor(classes, 1.0 if kind == "perfect" else accuracy)
 
 
+def expected_accuracy(kind: PredictorKind, model: OutputModel, *, stated: float) -> float | None:
+    """Return the share of answers that a predictor puts into the right class; none where there is no predictor.
+
+    Args:
+        kind: of the predictor.
+        model: that was trained, with its measured accuracy.
+        stated: accuracy of a simulated one.
+    """
+    return {"trained": model.accuracy, "simulated": stated, "perfect": 1.0, "none": None}[kind]
+
+
 def predictor_of_table(
     table: RoutingTable, kind: PredictorKind | None, *, accuracy: float = DEFAULT_ACCURACY
 ) -> tuple[PredictorKind, Predictor]:

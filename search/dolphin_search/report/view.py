@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dolphin_router.cli.wording import slo_text
 from dolphin_router.contract import Cluster, Provenance, Reward, RoutingTable
 from dolphin_router.features import features_in_tokens
 from dolphin_router.gain import measured_gain
@@ -28,11 +29,17 @@ from dolphin_search.report.wording import (
     per_cent,
     seconds,
     signed,
-    slo_in_words,
 )
 from dolphin_search.samplers import REWARDS, RewardName
 
 View = dict[str, Any]
+
+_ARRIVALS = {"common": "common: the same in all rounds", "fresh": "fresh: each round its own"}
+
+_ENVIRONMENTS = {
+    "simulated": "All of it is simulated; no request was sent to a real worker.",
+    "live": "The table was measured live: its requests were sent to real workers.",
+}
 
 _DASHES = {"-": "none", "--": "5 3", "-.": "6 2 1.5 2", ":": "1.5 2"}
 
@@ -46,7 +53,7 @@ def case_view(case: LearnedCase, *, number_in_page: int) -> View:
         "split": str(table.split),
         "workload": table.provenance.workload,
         "rate": f"{case.preparation.source.rate_per_s:.3g}",
-        "slo": slo_in_words(table.slo),
+        "slo": slo_text(table.slo),
         "digest": table.digest,
         "clusters": [_cluster_view(table, index) for index in range(len(table.decider.clusters))],
         "clusters_figures": plot_clusters(f"{name}-clusters", table, case.preparation.features),
@@ -56,6 +63,9 @@ def case_view(case: LearnedCase, *, number_in_page: int) -> View:
             f"{name}-rounds", case.rounds, scan_rounds=_scan_rounds(table), reward=_reward_name(table.provenance)
         ),
         "comparison": None if case.comparison is None else _comparison_view(name, case.comparison),
+        "environment": _ENVIRONMENTS.get(
+            table.provenance.environment, f"The table was measured in the environment “{table.provenance.environment}”."
+        ),
         "provenance": _provenance(case),
         "profile": case.preparation.cluster.profile.model_dump(mode="json"),
     }
@@ -166,12 +176,15 @@ def _provenance(case: LearnedCase) -> list[tuple[str, str]]:
             f"{window.period_s:g} s scored after {window.settle_s:g} s of settling, arrivals for {window.tail_s:g} s "
             "more",
         ),
-        ("promise (SLO)", slo_in_words(table.slo)),
+        ("promise (SLO)", slo_text(table.slo)),
         (
             "clusters",
-            f"{len(table.decider.clusters)} by {clustering.kind}, from {len(preparation.features):,} requests",
+            f"{len(table.decider.clusters)} by {clustering.kind}, the best of "
+            f"{provenance.clustering_initialisations} initialisations, from {len(preparation.features):,} requests",
         ),
         ("search", _search_text(provenance)),
+        ("sampler’s settings", _settings_text(provenance)),
+        ("arrivals of the rounds", _ARRIVALS.get(provenance.arrivals or "", NOTHING)),
         ("reward", provenance.reward),
         ("expected answer lengths", _lengths_text(case)),
         ("seed", str(preparation.source.seed)),
@@ -183,6 +196,11 @@ def _provenance(case: LearnedCase) -> list[tuple[str, str]]:
     return facts
 
 
+def _settings_text(provenance: Provenance) -> str:
+    settings = (f"{name.replace('_', ' ')} {value:g}" for name, value in provenance.sampler_settings.items())
+    return ", ".join(settings) or NOTHING
+
+
 def _search_text(provenance: Provenance) -> str:
     periods = "a period" if provenance.periods_per_round == 1 else f"{provenance.periods_per_round} periods"
     return f"{provenance.sampler}, {provenance.rounds} rounds of {periods}, seed {provenance.seed}"
@@ -192,4 +210,8 @@ def _lengths_text(case: LearnedCase) -> str:
     model, kind = case.preparation.output_model, case.preparation.predictor_kind
     if kind == "trained":
         return f"trained on {model.samples:,} requests, {per_cent(model.accuracy, 0)} in the right class"
-    return {"simulated": "a simulated classifier", "perfect": "known without error", "none": "none"}[kind]
+    if kind == "simulated":
+        accuracy = case.table.provenance.expected_lengths_accuracy
+        share = "" if accuracy is None else f", {per_cent(accuracy, 0)} in the right class as stated"
+        return f"a simulated classifier{share}"
+    return {"perfect": "known without error", "none": "none"}[kind]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from dolphin_router.contract import Slo
 from dolphin_search.bootstrap import Interval
 from dolphin_search.comparison import PolicyResult
 from dolphin_search.comparison_run import ComparisonRun
@@ -65,13 +64,3 @@ def goodput_text(run: ComparisonRun, name: str) -> str:
     """Return the goodput in requests a second, or a dash where it was not measured."""
     value = run.goodputs_per_s.get(name)
     return NOTHING if value is None else number(value, 2)
-
-
-def slo_in_words(slo: Slo) -> str:
-    """Return the promise as a part of a sentence."""
-    first = f"{slo.ttft_ms / 1e3:g} s"
-    if slo.ttft_us_per_prompt_token:
-        first += f" plus {slo.ttft_us_per_prompt_token:g} ms for each 1,000 tokens of the prompt"
-    if slo.kind == "both":
-        return f"the first token within {first}, and the later ones every {slo.tpot_ms:g} ms on average"
-    return f"the whole answer within {first} plus {slo.tpot_ms:g} ms for each token after the first"

@@ -35,6 +35,11 @@ class Sampler(Protocol):
         """The quantity that it makes large."""
         ...
 
+    @property
+    def settings(self) -> dict[str, float]:
+        """Its numbers by name, as provenance gives them."""
+        ...
+
     def ask(self, rounds: Sequence[Round], *, clusters: int, is_repeatable: bool) -> Actions | None:
         """Return the table to measure next; None when there is nothing left to learn.
 

@@ -49,6 +49,15 @@ class ScanThenEpsilonGreedy:
         """As provenance gives it."""
         return "scan-then-epsilon-greedy" if self.scan else "epsilon-greedy"
 
+    @property
+    def settings(self) -> dict[str, float]:
+        """The schedule of ε."""
+        return {
+            "epsilon": self.epsilon,
+            "epsilon_decay": self.epsilon_decay,
+            "least_epsilon": self.least_epsilon,
+        }
+
     def ask(self, rounds: Sequence[Round], *, clusters: int, is_repeatable: bool) -> Actions | None:
         """Return the next table of the scan, or after it the best or a changed one."""
         scan_rounds = 2 * clusters if self.scan else 0

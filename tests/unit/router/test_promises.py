@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dolphin_router.cli.wording import slo_text
 from dolphin_router.contract import Slo, Split
 
 
@@ -89,3 +90,11 @@ def test_who_holds_both_limits_holds_their_sum(
     }
     if _slo(ttft_us_per_prompt_token=slope).is_met(**measured):
         assert _slo(kind="end-to-end", ttft_us_per_prompt_token=slope).is_met(**measured)
+
+
+def test_the_promise_is_told_in_words() -> None:
+    both = Slo(kind="both", ttft_ms=8000.0, ttft_us_per_prompt_token=0.0, tpot_ms=20.0)
+    assert slo_text(both) == "the first token within 8 s, and the later ones every 20 ms on average"
+    whole = slo_text(Slo(kind="end-to-end", ttft_ms=500.0, ttft_us_per_prompt_token=250.0, tpot_ms=50.0))
+    assert "0.5 s plus 250 ms for each 1,000 tokens of the prompt" in whole
+    assert "50 ms for each token after the first" in whole

@@ -149,3 +149,19 @@ def test_a_page_that_cannot_be_written_leaves_what_was_there(case: LearnedCase, 
     with pytest.raises(OSError, match="report"):
         write_report(tmp_path / "report.html", [case], title="Report")
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_the_page_says_how_the_table_was_made(case: LearnedCase, tmp_path: Path) -> None:
+    text = page_of(tmp_path / "report.html", case).text
+    assert "epsilon 0.6, epsilon decay 0.98, least epsilon 0.2" in text
+    assert "the best of 10 initialisations" in text
+    assert "common: the same in all rounds" in text
+    assert f"{100 * case.preparation.output_model.accuracy:.0f} % in the right class" in text
+
+
+def test_the_page_calls_simulated_what_is_simulated(case: LearnedCase, tmp_path: Path) -> None:
+    provenance = case.table.provenance.model_copy(update={"environment": "live"})
+    live = replace(case, table=case.table.model_copy(update={"provenance": provenance}))
+    text = page_of(tmp_path / "report.html", live).text
+    assert "simulated;" not in text
+    assert "sent to real workers" in text

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dolphin_router.contract import Slo
 from dolphin_search.comparison import Percentiles, PolicyResult
 from dolphin_search.comparison_run import ComparisonRun
 from dolphin_search.measurement import Measurement
@@ -21,7 +20,7 @@ from dolphin_search.report.html import report_document
 from dolphin_search.report.plots.rounds import best_so_far
 from dolphin_search.report.summary import summary_table
 from dolphin_search.report.verdict import verdict
-from dolphin_search.report.wording import number, signed, slo_in_words
+from dolphin_search.report.wording import number, signed
 from dolphin_search.samplers import Round
 
 
@@ -162,12 +161,3 @@ def test_numbers_are_written_as_people_do() -> None:
     assert number(-1234.56, 1) == "−1,234.6"
     assert number(math.inf, 1) == "∞"
     assert [signed(value, 1) for value in (0.04, 0.06, -0.06, -0.0)] == ["0.0", "+0.1", "−0.1", "0.0"]
-
-
-def test_the_promise_is_told_in_words() -> None:
-    both = Slo(kind="both", ttft_ms=8000.0, ttft_us_per_prompt_token=0.0, tpot_ms=20.0)
-    assert slo_in_words(both) == "the first token within 8 s, and the later ones every 20 ms on average"
-    whole = Slo(kind="end-to-end", ttft_ms=500.0, ttft_us_per_prompt_token=250.0, tpot_ms=50.0)
-    words = slo_in_words(whole)
-    assert "0.5 s plus 250 ms for each 1,000 tokens of the prompt" in words
-    assert "50 ms for each token after the first" in words
