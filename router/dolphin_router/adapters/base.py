@@ -54,6 +54,7 @@ class AnswerEdit(Protocol):
 
     def prefill_answered(self, answer: PrefillAnswer) -> None:
         """Say what the prefill worker answered, when that came after this object was made."""
+        return None
 
     def whole(self, body: bytes) -> bytes:
         """Return the body of an answer that is not a stream."""
