@@ -29,6 +29,15 @@ from .documents import (
 from .errors import DocumentError
 from .output_model import CLASS_NAMES, INPUT_NAMES, PROMPT_BUCKETS, ClassName, OutputClass, OutputModel
 from .provenance import Provenance, Score
+from .router_config import (
+    ROUTER_CONFIG_FORMAT,
+    EngineName,
+    Limits,
+    RouterConfig,
+    Timeouts,
+    WorkerAddress,
+    Workers,
+)
 from .slo import Slo, SloKind
 from .split import Split
 from .table import FORMAT, PolicyReference, RoutingTable, TableContent, content_digest, seal
@@ -39,6 +48,7 @@ __all__ = [
     "FORMAT",
     "INPUT_NAMES",
     "PROMPT_BUCKETS",
+    "ROUTER_CONFIG_FORMAT",
     "ActionName",
     "Bits",
     "Checkpoint",
@@ -49,22 +59,28 @@ __all__ = [
     "CovarianceKind",
     "Decider",
     "DocumentError",
+    "EngineName",
     "Four",
     "GaussianMixture",
     "KMeans",
+    "Limits",
     "OutputClass",
     "OutputModel",
     "PolicyReference",
     "Provenance",
     "Reward",
     "Rewards",
+    "RouterConfig",
     "RoutingTable",
     "Score",
     "Slo",
     "SloKind",
     "Split",
     "TableContent",
+    "Timeouts",
     "Transform",
+    "WorkerAddress",
+    "Workers",
     "content_digest",
     "load_document",
     "load_table",

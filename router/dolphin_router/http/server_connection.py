@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from math import inf
-from typing import Protocol
+from typing import Protocol, cast
 
 import httptools
 
@@ -92,9 +92,9 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to read."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        # uvloop's transports have the methods of asyncio.Transport without being one.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         self._server.connections.add(self)
         self._server.deadlines.add(self)
         self._wait_for_request()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, cast
 
 import httptools
 
@@ -196,8 +196,8 @@ class UpstreamConnection(asyncio.Protocol):
     # Protocol interface
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports have the methods of asyncio.Transport without being one.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         if self._call is None:

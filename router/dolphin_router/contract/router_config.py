@@ -1,0 +1,131 @@
+"""The router's configuration: everything that may change while it runs, and the engine that it speaks to."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from .clustering import ActionName
+from .model import Count, DocumentPart, Name, Positive, inconsistency
+
+ROUTER_CONFIG_FORMAT: Final = "dolphinrouting.dev/router/v1"
+
+EngineName = Literal["vllm-nixl", "vllm-mooncake", "vllm-lmcache", "sglang", "atom", "sidecar"]
+
+_Port = Annotated[int, Field(ge=1, le=65_535)]
+_AtLeastOne = Annotated[int, Field(ge=1, le=1_000_000)]
+_Retries = Annotated[int, Field(ge=0, le=10)]
+
+
+def _worker_url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        parts, port = None, None
+    if parts is None or parts.scheme != "http" or not parts.hostname or port is None or parts.path not in ("", "/"):
+        raise PydanticCustomError("worker_url", "should be a worker's address such as http://10.0.0.1:8000")
+    return text.rstrip("/")
+
+
+class WorkerAddress(DocumentPart):
+    """Where one worker listens."""
+
+    url: Annotated[str, AfterValidator(_worker_url)]
+    bootstrap_port: _Port | None = None
+    """A prefill worker's, for SGLang and for vLLM with Mooncake; 8998 unless given."""
+    kv_events: Name | None = None
+    """ZeroMQ address of its KV events, ``tcp://10.0.0.1:5557`` for instance."""
+    kv_replay: Name | None = None
+    """ZeroMQ address at which missed KV events can be asked for again."""
+
+    @property
+    def host(self) -> str:
+        """Name or address, IPv6 without brackets."""
+        host = urlsplit(self.url).hostname
+        assert host is not None
+        return host
+
+    @property
+    def port(self) -> int:
+        """Port of the engine's HTTP API."""
+        port = urlsplit(self.url).port
+        assert port is not None
+        return port
+
+
+class Workers(DocumentPart):
+    """All workers by role."""
+
+    prefill: tuple[WorkerAddress, ...] = ()
+    decode: tuple[WorkerAddress, ...] = ()
+    aggregated: tuple[WorkerAddress, ...] = ()
+    """Workers that both prefill and decode, for engines whose decode workers cannot prefill."""
+
+    @model_validator(mode="after")
+    def _no_worker_twice(self) -> Workers:
+        for role in ("prefill", "decode", "aggregated"):
+            urls = [worker.url for worker in getattr(self, role)]
+            for index, url in enumerate(urls):
+                if url in urls[:index]:
+                    raise inconsistency(f"is the same as {role}[{urls.index(url)}].url", role, index, "url")
+        return self
+
+
+class Timeouts(DocumentPart):
+    """How long the router waits, in seconds. There is no limit on a whole answer: long answers are legitimate."""
+
+    connect_s: Positive = 5.0
+    """For a connection to a worker."""
+    prefill_s: Positive = 300.0
+    """From sending the prefill leg to the end of its answer."""
+    first_byte_s: Positive = 300.0
+    """From sending the decode leg to the first piece of its answer."""
+    stream_idle_s: Positive = 120.0
+    """Between two pieces of an answer."""
+    client_stall_s: Positive = 300.0
+    """How long a client may leave its answer unread."""
+    queue_s: Positive = 30.0
+    """In the router's own queue."""
+
+
+class Limits(DocumentPart):
+    """How much the router takes on."""
+
+    concurrent_requests: _AtLeastOne = 4096
+    """Worked on at once."""
+    waiting_requests: Count = 4096
+    """Waiting for that; further ones are answered 429."""
+    body_bytes: Annotated[int, Field(ge=1024, le=1 << 30)] = 33_554_432
+    """Of a request; longer ones are answered 413."""
+
+
+class RouterConfig(DocumentPart):
+    """What one router does."""
+
+    format: Literal["dolphinrouting.dev/router/v1"] = ROUTER_CONFIG_FORMAT
+    engine: EngineName
+    workers: Workers
+    table: Name | None = None
+    """Path of the routing table; a relative one starts at the configuration's folder."""
+    shadow_table: Name | None = None
+    """Path of a table that decides without acting; its disagreements are counted."""
+    fallback_action: ActionName = "remote"
+    """While there is no table."""
+    on_no_prefill_worker: Literal["local", "fail"] = "local"
+    """While no prefill worker is ready."""
+    on_prefill_error: Literal["local", "fail"] = "fail"
+    """When no prefill worker could compute a prompt. Local prefill is then counted, and visible in the answer."""
+    prefill_retries: _Retries = 1
+    """Other prefill workers that are tried when one fails."""
+    decode_retries: _Retries = 1
+    """Times that a request starts again when its decode worker fails before the first byte."""
+    explain: bool = False
+    """Whether clients may ask for the decision in headers. They could learn from it what others have cached."""
+    cached_tokens: _AtLeastOne | None = None
+    """Prompt tokens that one worker's prefix cache holds, as far as they are known; none for the built-in guess."""
+    timeouts: Timeouts = Timeouts()
+    limits: Limits = Limits()
