@@ -29,12 +29,13 @@ def gain_text(gain: Gain | None) -> str:
 
 def slo_text(slo: Slo) -> str:
     """Return an SLO as a part of a sentence."""
-    first = f"{slo.ttft_ms / 1e3:g} s"
+    # Twelve digits: limits that differ look different.
+    first, later = f"{slo.ttft_ms / 1e3:,.12g} s", f"{slo.tpot_ms:,.12g} ms"
     if slo.ttft_us_per_prompt_token:
-        first += f" plus {slo.ttft_us_per_prompt_token:g} ms for each 1,000 tokens of the prompt"
+        first += f" plus {slo.ttft_us_per_prompt_token:,.12g} ms for each 1,000 tokens of the prompt"
     if slo.kind == "both":
-        return f"the first token within {first}, and the later ones every {slo.tpot_ms:g} ms on average"
-    return f"the whole answer within {first} plus {slo.tpot_ms:g} ms for each token after the first"
+        return f"the first token within {first}, and the later ones every {later} on average"
+    return f"the whole answer within {first} plus {later} for each token after the first"
 
 
 def clustering_text(table: RoutingTable) -> str:

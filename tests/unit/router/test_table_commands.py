@@ -62,7 +62,7 @@ class TestShow:
         assert main(["table", "show", saved()]) == 0
         out = capsys.readouterr().out
         assert "2P2D: 2 prefill, 2 decode workers" in out
-        assert "both limits: TTFT at most 8,000 ms and TPOT at most 20 ms" in out
+        assert "the first token within 8 s, and the later ones every 20 ms on average" in out
         assert "4 (k-means)" in out
         # exp(7 + 1.5 · -0.5) - 1 tokens of prompt; remote was measured 0.01 better than local
         cluster = next(line.split() for line in out.splitlines() if line.split()[:1] == ["1"])
@@ -84,7 +84,9 @@ class TestShow:
         assert main(["table", "show", path]) == 0
         out = capsys.readouterr().out
         assert "Output length: no model" in out
-        assert "TTFT + (output - 1) × TPOT at most 500 ms + 250 µs per prompt token + (output - 1) × 20 ms" in out
+        assert (
+            "the whole answer within 0.5 s plus 250 ms for each 1,000 tokens of the prompt plus 20 ms for each" in out
+        )
         assert "4 (Gaussian mixture, full covariance)" in out
         assert "Scores" not in out
 
