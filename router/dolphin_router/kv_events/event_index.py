@@ -1,0 +1,414 @@
+"""What each worker holds, exactly: kept up to date by the events of its engine.
+
+The engine's hashes are never computed here. Every block gets a key of our own, chained over token ids, and each worker
+has a map from the engine's hash to our key, for removals and for finding a block's parent (llm-d's dual-key design).
+The keys lead to the workers that hold them, as bits of an integer, so that a prompt is looked up once for all workers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .decoding import (
+    AllBlocksCleared,
+    Batch,
+    BlockHash,
+    BlockRemoved,
+    BlockStored,
+    BlockTransferred,
+    Event,
+    Malformed,
+    salt_as_extra_key,
+)
+
+LEAST_BLOCK_TOKENS: Final = 16
+"""Our blocks are the engine's, or as many of them as make up this many tokens: SGLang's may be a single token."""
+SPECULATIVE_S: Final = 2.0
+"""How long a prompt counts as held by the worker that it was sent to, without an event that says so (llm-d's figure)."""
+MAX_BLOCKS_PER_WORKER: Final = 262_144
+"""Four million tokens in blocks of 16. Measured by ``benchmarks/prefix_index.py``: about 200 bytes a block."""
+
+_PREFIX_KINDS: Final = frozenset({None, "full_attention", "mla_attention"})
+"""Layers that need every block of a prefix. A sliding window or a state needs only its end, and says nothing of it."""
+_GPU_COPY: Final = ("GPU",)
+
+
+class _Page:
+    """A block of the engine's that ends inside one of ours."""
+
+    __slots__ = ("key", "tokens")
+
+    def __init__(self, key: int, tokens: tuple[int, ...]) -> None:
+        self.key = key
+        """Of the last block of ours before it."""
+        self.tokens = tokens
+        """From there to its end."""
+
+
+@dataclass(slots=True)
+class EventCounters:
+    """What happened since the start, over all workers."""
+
+    messages: int = 0
+    events: int = 0
+    decode_errors: int = 0
+    unplaced_blocks: int = 0
+    """Stored blocks whose parent is not known, or beyond the limit: they are not counted as held."""
+    gaps: int = 0
+    """Times that messages were missed, joining an engine that had begun to publish before not among them."""
+    replays: int = 0
+    """Times that missed messages were asked for again and all came."""
+    restarts: int = 0
+    """Times that an engine's message numbers began anew."""
+    forgets: int = 0
+    """Times that all knowledge of a worker was given up, for a gap, a restart or a message that could not be read."""
+
+
+class _WorkerBlocks:
+    """What is known of one worker."""
+
+    __slots__ = (
+        "bit",
+        "block_size",
+        "block_tokens",
+        "complete",
+        "copies",
+        "expected",
+        "keys",
+        "messages",
+        "queue",
+        "salts_known",
+    )
+
+    def __init__(self, bit: int) -> None:
+        self.bit = bit
+        self.complete = False
+        self.messages = 0
+        self.keys: dict[BlockHash, int | _Page] = {}
+        self.copies: dict[BlockHash, tuple[str, ...]] = {}
+        """Media of the blocks that are held otherwise than once on the GPU."""
+        self.expected: dict[int, float] = {}
+        """Keys of speculative blocks, and until when they count."""
+        self.queue: deque[tuple[float, tuple[int, ...]]] = deque()
+        self.block_size = 0
+        """The engine's; zero before the first block is stored."""
+        self.block_tokens = LEAST_BLOCK_TOKENS
+        """Ours."""
+        self.salts_known = False
+
+
+class EventIndex:
+    """The prefix caches of all workers that publish events. One thread only; nothing here waits."""
+
+    def __init__(
+        self, *, speculative_s: float = SPECULATIVE_S, max_blocks_per_worker: int = MAX_BLOCKS_PER_WORKER
+    ) -> None:
+        self.counters = EventCounters()
+        self._speculative_s = speculative_s
+        self._max_blocks = max_blocks_per_worker
+        self._workers: dict[str, _WorkerBlocks] = {}
+        self._holders: dict[int, int] = {}
+        self._free_bits: list[int] = []
+        self._adapters: set[str | int] = set()
+
+    # What the subscribers say
+
+    def watch(self, worker: str) -> None:
+        """Begin to keep account of a worker. It publishes nothing until its first message arrives."""
+        if worker not in self._workers:
+            bit = self._free_bits.pop() if self._free_bits else 1 << len(self._workers)
+            self._workers[worker] = _WorkerBlocks(bit)
+
+    def unwatch(self, worker: str) -> None:
+        """Drop a worker that has gone. Unknown workers are no error."""
+        state = self._workers.get(worker)
+        if state is not None:
+            self._empty(state)
+            self._free_bits.append(state.bit)
+            del self._workers[worker]
+
+    def apply(self, worker: str, content: Batch | Malformed) -> None:
+        """Take in the next message of a watched worker.
+
+        What cannot be read is counted. If it may have said that blocks are gone, the worker is forgotten: to know
+        nothing costs a prefill, to rely on blocks that are gone costs it at the wrong worker.
+        """
+        state = self._workers[worker]
+        state.messages += 1
+        counters = self.counters
+        counters.messages += 1
+        events: Sequence[Event] = (content,) if isinstance(content, Malformed) else content.events
+        for event in events:
+            if isinstance(event, BlockStored):
+                self._store(state, event)
+            elif isinstance(event, BlockRemoved):
+                for block_hash in event.block_hashes:
+                    self._remove_copy(state, block_hash, event.medium)
+            elif isinstance(event, BlockTransferred):
+                for block_hash in event.block_hashes:
+                    if block_hash in state.keys:
+                        self._add_copy(state, block_hash, event.to_medium)
+                        self._remove_copy(state, block_hash, event.from_medium)
+            elif isinstance(event, AllBlocksCleared):
+                self._clear(state, event.medium)
+            else:
+                counters.decode_errors += 1
+                if event.may_remove:
+                    self.forget(worker)
+                continue
+            counters.events += 1
+
+    def forget(self, worker: str) -> None:
+        """Give up all knowledge of a worker's cache: messages were lost, or the engine started anew."""
+        state = self._workers.get(worker)
+        if state is not None:
+            self.counters.forgets += 1
+            self._empty(state)
+            state.complete = False
+
+    def begin(self, worker: str) -> None:
+        """Note that from here on every message of the engine's life has been seen."""
+        self._workers[worker].complete = True
+
+    # What routing asks
+
+    def publishes(self, worker: str) -> bool:
+        """Return whether any message came from this worker."""
+        state = self._workers.get(worker)
+        return state is not None and state.messages > 0
+
+    def is_complete(self, worker: str, *, salted: bool = False) -> bool:
+        """Return whether all that this worker holds is known: no message of its engine was missed.
+
+        Args:
+            worker: its name.
+            salted: whether the question is for a request with a cache salt. Older engines do not tell the salts.
+        """
+        state = self._workers.get(worker)
+        return state is not None and state.complete and (state.salts_known or not salted)
+
+    def without_events(self) -> list[str]:
+        """Return the watched workers from which nothing has come. Their caches look empty, whatever they hold."""
+        return [worker for worker, state in self._workers.items() if not state.messages]
+
+    def blocks(self, worker: str) -> int:
+        """Return how many of the engine's blocks this worker is known to hold."""
+        state = self._workers.get(worker)
+        return 0 if state is None else len(state.keys)
+
+    def matched_tokens(
+        self,
+        token_ids: Sequence[int],
+        workers: Sequence[str],
+        *,
+        now_s: float,
+        model: str | None = None,
+        cache_salt: str | None = None,
+    ) -> list[int]:
+        """Return how many leading tokens of the prompt each of the workers holds; zero for those not watched.
+
+        Args:
+            token_ids: the prompt; a tuple is quickest.
+            workers: their names.
+            now_s: the event loop's time, in seconds.
+            model: as the request names it; the name of an adapter that events told of stands for that adapter.
+            cache_salt: the request's, if any.
+        """
+        tokens = tuple(token_ids)
+        matched = [0] * len(workers)
+        places: dict[int, list[tuple[int, int]]] = {}
+        for place, worker in enumerate(workers):
+            state = self._workers.get(worker)
+            if state is not None:
+                if state.queue:
+                    self._expire(state, now_s)
+                places.setdefault(state.block_tokens, []).append((place, state.bit))
+        root = self._root(model)
+        extra = None if cache_salt is None else salt_as_extra_key(cache_salt)
+        for block_tokens, members in places.items():
+            self._match(matched, members, tokens, block_tokens, root, extra)
+        return matched
+
+    def expect(
+        self,
+        worker: str,
+        token_ids: Sequence[int],
+        *,
+        now_s: float,
+        model: str | None = None,
+        cache_salt: str | None = None,
+    ) -> None:
+        """Count a prompt as held by the worker that it was just sent to, until its events say so or time is up."""
+        state = self._workers.get(worker)
+        if state is None or not state.messages:
+            return
+        self._expire(state, now_s)
+        until_s = now_s + self._speculative_s
+        extra = None if cache_salt is None else salt_as_extra_key(cache_salt)
+        keys = _chain(self._root(model), tuple(token_ids), state.block_tokens, extra)
+        expected, holders, bit = state.expected, self._holders, state.bit
+        fresh = tuple(key for key in keys if key in expected or not holders.get(key, 0) & bit)
+        for key in fresh:
+            expected[key] = until_s
+            holders[key] = holders.get(key, 0) | bit
+        if fresh:
+            state.queue.append((until_s, fresh))
+
+    # Keys
+
+    def _root(self, model: str | int | None) -> int:
+        return hash(("adapter", model)) if model in self._adapters else hash(("base",))
+
+    def _match(
+        self,
+        matched: list[int],
+        members: Sequence[tuple[int, int]],
+        tokens: tuple[int, ...],
+        block_tokens: int,
+        key: int,
+        extra: bytes | None,
+    ) -> None:
+        holders = 0
+        for _, bit in members:
+            holders |= bit
+        holders_of = self._holders.get
+        if extra is not None:
+            key = hash((key, extra))
+        start = 0
+        for start in range(0, len(tokens) - block_tokens + 1, block_tokens):
+            key = hash((key, tokens[start : start + block_tokens]))
+            holding = holders_of(key, 0) & holders
+            if holding != holders:
+                for place, bit in members:
+                    if bit & holders & ~holding:
+                        matched[place] = start
+                if not holding:
+                    return
+                holders = holding
+        whole = len(tokens) - len(tokens) % block_tokens
+        for place, bit in members:
+            if bit & holders:
+                matched[place] = whole
+
+    # Blocks
+
+    def _store(self, state: _WorkerBlocks, event: BlockStored) -> None:
+        if event.spec_kind not in _PREFIX_KINDS:
+            return
+        if event.extra_keys:
+            state.salts_known = True
+        keys, hashes = state.keys, event.block_hashes
+        if not event.token_ids:
+            for block_hash in hashes:
+                if block_hash in keys:
+                    self._add_copy(state, block_hash, event.medium)
+                else:
+                    self.counters.unplaced_blocks += 1
+            return
+        size = event.block_size
+        if not state.block_size:
+            state.block_size = size
+            state.block_tokens = size * -(-LEAST_BLOCK_TOKENS // size)
+        if event.lora is not None:
+            self._adapters.add(event.lora)
+        parent = event.parent_block_hash
+        before = self._root(event.lora) if parent is None else keys.get(parent)
+        if before is None or size != state.block_size:
+            self.counters.unplaced_blocks += len(hashes)
+            return
+        for place, block_hash in enumerate(hashes):
+            known = keys.get(block_hash)
+            if known is not None:
+                self._add_copy(state, block_hash, event.medium)
+                before = known
+                continue
+            if len(keys) >= self._max_blocks:
+                self.counters.unplaced_blocks += len(hashes) - place
+                return
+            if isinstance(before, _Page):
+                key, tokens = before.key, before.tokens
+            else:
+                key, tokens = before, ()
+            if event.extra_keys and (extra := event.extra_keys[place]) is not None:
+                key = hash((key, extra))
+            tokens += event.token_ids[place * size : (place + 1) * size]
+            if len(tokens) < state.block_tokens:
+                before = _Page(key, tokens)
+            else:
+                before = hash((key, tokens))
+                self._holders[before] = self._holders.get(before, 0) | state.bit
+                state.expected.pop(before, None)
+            keys[block_hash] = before
+            if event.medium != "GPU":
+                state.copies[block_hash] = (sys.intern(event.medium),)
+
+    def _add_copy(self, state: _WorkerBlocks, block_hash: BlockHash, medium: str) -> None:
+        copies = state.copies.get(block_hash, _GPU_COPY)
+        state.copies[block_hash] = (*copies, sys.intern(medium))
+
+    def _remove_copy(self, state: _WorkerBlocks, block_hash: BlockHash, medium: str) -> None:
+        """Take away one copy. Engines hold a block more than once, for instance when two requests computed it."""
+        if block_hash not in state.keys:
+            return
+        copies = list(state.copies.get(block_hash, _GPU_COPY))
+        # A copy in a medium that we know nothing of: rather one too few than one that stays for ever.
+        copies.remove(medium if medium in copies else copies[-1])
+        if not copies:
+            state.copies.pop(block_hash, None)
+            self._drop(state, state.keys.pop(block_hash))
+        elif copies == ["GPU"]:
+            del state.copies[block_hash]
+        else:
+            state.copies[block_hash] = tuple(copies)
+
+    def _clear(self, state: _WorkerBlocks, medium: str | None) -> None:
+        if medium is None:
+            self._empty(state)
+            state.complete = True  # whatever was missed before is gone as well
+            return
+        for block_hash in list(state.keys):
+            for copy in state.copies.get(block_hash, _GPU_COPY):
+                if copy == medium:
+                    self._remove_copy(state, block_hash, medium)
+
+    def _drop(self, state: _WorkerBlocks, key: int | _Page) -> None:
+        if isinstance(key, _Page):
+            return
+        state.expected.pop(key, None)
+        remaining = self._holders.get(key, 0) & ~state.bit
+        if remaining:
+            self._holders[key] = remaining
+        else:
+            self._holders.pop(key, None)
+
+    def _expire(self, state: _WorkerBlocks, now_s: float) -> None:
+        queue, expected = state.queue, state.expected
+        while queue and queue[0][0] <= now_s:
+            until_s, keys = queue.popleft()
+            for key in keys:
+                if expected.get(key) == until_s:
+                    self._drop(state, key)
+
+    def _empty(self, state: _WorkerBlocks) -> None:
+        for key in (*state.keys.values(), *state.expected):
+            self._drop(state, key)
+        state.keys.clear()
+        state.copies.clear()
+        state.expected.clear()
+        state.queue.clear()
+        state.block_size = 0
+
+
+def _chain(key: int, tokens: tuple[int, ...], block_tokens: int, extra: bytes | None) -> list[int]:
+    """Return the keys of the whole blocks of a prompt."""
+    if extra is not None:
+        key = hash((key, extra))
+    keys = []
+    for start in range(0, len(tokens) - block_tokens + 1, block_tokens):
+        key = hash((key, tokens[start : start + block_tokens]))
+        keys.append(key)
+    return keys

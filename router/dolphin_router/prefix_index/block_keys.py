@@ -1,0 +1,80 @@
+"""Names for the leading blocks of a prompt: equal names, equal prompts up to there.
+
+A block's key depends on all bytes before it, so a prompt that shares a prefix with another shares the keys of that
+prefix's whole blocks. Keys are Python's own hashes (SipHash over bytes, chained through tuples, 61 bits): they are
+used within one process only, and cost a third of a cryptographic digest. The hash's key is Python's, which
+``PYTHONHASHSEED`` may fix to something that outsiders know; with it they could make up two prompts with one key. So
+each block is hashed behind a secret of the process.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+from msgspec import UNSET
+
+from dolphin_router.completion_request import CompletionRequest
+
+BLOCK_BYTES: Final = 512
+"""About 128 tokens of English text; an engine's own block is often 16 tokens."""
+FINE_BLOCKS: Final = 16
+"""Blocks of the least size. Later ones are longer, so that a long prompt costs less time and memory; what a match
+falls short by is then at most a quarter of what it finds."""
+COARSE_BLOCK_BYTES: Final = 2048
+_FINE_BYTES: Final = FINE_BLOCKS * BLOCK_BYTES
+
+_SECRET: Final = secrets.token_bytes(16)
+
+
+def prompt_seed(request: CompletionRequest) -> bytes:
+    """Return what else the prompt's tokens and the name of its cache entries depend on.
+
+    That is: whether a chat template applies, which template, what the request hands to it beside the messages, the
+    cache salt, and the model; an engine's LoRA adapters go by the model's name.
+    """
+    fields = request.fields
+    # JSON text holds no zero byte, so the parts cannot run into each other; the model's name comes last.
+    return b"\0".join(
+        (
+            b"chat" if request.is_chat else b"text",
+            *(
+                b"" if member is UNSET else bytes(member)  # type: ignore[call-overload]
+                for member in (
+                    fields.tools,
+                    fields.chat_template,
+                    fields.chat_template_kwargs,
+                    fields.documents,
+                    fields.cache_salt,
+                )
+            ),
+            (fields.model or "").encode("utf-8", "surrogatepass"),
+        )
+    )
+
+
+def block_keys(seed: bytes, content: bytes | memoryview) -> tuple[int, ...]:
+    """Return the keys of the whole blocks of ``content``, the first block first.
+
+    ``content`` is the prompt as the client wrote it in JSON: the next turn of a conversation begins with the same
+    bytes but for the closing bracket. The bytes after the last whole block have no key.
+    """
+    secret = _SECRET
+    size = len(content)
+    key = hash(secret + seed)
+    keys = []
+    append = keys.append
+    for start in range(0, min(size, _FINE_BYTES) - BLOCK_BYTES + 1, BLOCK_BYTES):
+        key = hash((key, secret + content[start : start + BLOCK_BYTES]))
+        append(key)
+    for start in range(_FINE_BYTES, size - COARSE_BLOCK_BYTES + 1, COARSE_BLOCK_BYTES):
+        key = hash((key, secret + content[start : start + COARSE_BLOCK_BYTES]))
+        append(key)
+    return tuple(keys)
+
+
+def bytes_of_blocks(count: int) -> int:
+    """Return how many bytes the first ``count`` blocks of a prompt have."""
+    if count <= FINE_BLOCKS:
+        return count * BLOCK_BYTES
+    return _FINE_BYTES + (count - FINE_BLOCKS) * COARSE_BLOCK_BYTES
