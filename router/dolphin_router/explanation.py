@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .assignment import likeliest_component, nearest_centre
-from .contract import Bits, Cluster, KMeans, TableContent
+from .contract import Bits, Cluster, KMeans, RoutingTable, TableContent
 from .decision import Decision
 from .features import FEATURE_NAMES, Features, features_in_tokens, standardise
+from .gain import measured_gain
 from .load import Load
 from .policies import policy_from_table
 from .policies.bits import component_whitener
@@ -76,3 +77,36 @@ def _by_density(index: int, cluster: Cluster, z: tuple[float, ...]) -> tuple[flo
     _, log_density = likeliest_component(z[0], z[1], z[2], z[3], (weighing,), 1)
     squared_distance = max(2.0 * (weighing[14] - log_density), 0.0)
     return -log_density, Candidate(index, math.sqrt(squared_distance), log_density)
+
+
+def explanation_json(table: RoutingTable, explanation: Explanation) -> dict[str, Any]:
+    """Return the explanation for other programs to read."""
+    decision = explanation.decision
+    cluster = table.decider.clusters[decision.cluster]
+    gain = measured_gain(cluster)
+    candidates = [
+        {**candidate._asdict(), "action": table.decider.clusters[candidate.cluster].action}
+        for candidate in explanation.candidates
+    ]
+    return {
+        "digest": table.digest,
+        "action": decision.action.text,
+        "cluster": decision.cluster,
+        "reason": decision.reason,
+        "distance": decision.distance,
+        "runner_up": candidates[1] if len(candidates) > 1 else None,
+        "rewards": cluster.rewards.model_dump(mode="json"),
+        "gain": None if gain is None else gain._asdict(),
+        "features": {gap.name: _gap_json(gap) for gap in explanation.gaps},
+    }
+
+
+def _gap_json(gap: FeatureGap) -> dict[str, float]:
+    return {
+        "tokens": gap.tokens,
+        "centre_tokens": gap.centre_tokens,
+        "difference_tokens": gap.tokens - gap.centre_tokens,
+        "z": gap.z,
+        "centre_z": gap.centre_z,
+        "difference_z": gap.z - gap.centre_z,
+    }

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from dolphin_router.contract import RoutingTable, load_table
-from dolphin_router.explanation import Explanation, FeatureGap, explain
+from dolphin_router.explanation import Explanation, explain, explanation_json
 from dolphin_router.features import Features, effective_tokens
 from dolphin_router.gain import measured_gain
 from dolphin_router.load import IDLE
@@ -52,43 +51,10 @@ def run(arguments: argparse.Namespace) -> int:
     table = load_table(arguments.file)
     explanation = explain(table, features, IDLE)
     if arguments.json:
-        print(json.dumps(as_json(table, explanation), indent=2))
+        print(json.dumps(explanation_json(table, explanation), indent=2))
     else:
         print(f"{_summary(table, explanation)}\n\n{_gaps(explanation)}")
     return 0
-
-
-def as_json(table: RoutingTable, explanation: Explanation) -> dict[str, Any]:
-    """Return the explanation for other programs to read."""
-    decision = explanation.decision
-    cluster = table.decider.clusters[decision.cluster]
-    gain = measured_gain(cluster)
-    candidates = [
-        {**candidate._asdict(), "action": table.decider.clusters[candidate.cluster].action}
-        for candidate in explanation.candidates
-    ]
-    return {
-        "digest": table.digest,
-        "action": decision.action.text,
-        "cluster": decision.cluster,
-        "reason": decision.reason,
-        "distance": decision.distance,
-        "runner_up": candidates[1] if len(candidates) > 1 else None,
-        "rewards": cluster.rewards.model_dump(mode="json"),
-        "gain": None if gain is None else gain._asdict(),
-        "features": {gap.name: _gap_json(gap) for gap in explanation.gaps},
-    }
-
-
-def _gap_json(gap: FeatureGap) -> dict[str, float]:
-    return {
-        "tokens": gap.tokens,
-        "centre_tokens": gap.centre_tokens,
-        "difference_tokens": gap.tokens - gap.centre_tokens,
-        "z": gap.z,
-        "centre_z": gap.centre_z,
-        "difference_z": gap.z - gap.centre_z,
-    }
 
 
 def _summary(table: RoutingTable, explanation: Explanation) -> str:

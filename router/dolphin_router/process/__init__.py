@@ -1,0 +1,1 @@
+"""The router as a process: assembled from a configuration, started, reconfigured, stopped."""
