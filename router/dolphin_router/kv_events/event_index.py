@@ -8,11 +8,10 @@ The keys lead to the workers that hold them, as bits of an integer, so that a pr
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from .counters import EventCounters
 from .decoding import (
     AllBlocksCleared,
     Batch,
@@ -24,81 +23,16 @@ from .decoding import (
     Malformed,
     salt_as_extra_key,
 )
+from .worker_blocks import LEAST_BLOCK_TOKENS, Page, WorkerBlocks
 
-LEAST_BLOCK_TOKENS: Final = 16
-"""Our blocks are the engine's, or as many of them as make up this many tokens: SGLang's may be a single token."""
 SPECULATIVE_S: Final = 2.0
-"""How long a prompt counts as held by the worker that it was sent to, without an event that says so (llm-d's figure)."""
+"""How long a prompt counts as held by the worker that it was sent to, unless events say so (llm-d's figure)."""
 MAX_BLOCKS_PER_WORKER: Final = 262_144
 """Four million tokens in blocks of 16. Measured by ``benchmarks/prefix_index.py``: about 200 bytes a block."""
 
 _PREFIX_KINDS: Final = frozenset({None, "full_attention", "mla_attention"})
 """Layers that need every block of a prefix. A sliding window or a state needs only its end, and says nothing of it."""
 _GPU_COPY: Final = ("GPU",)
-
-
-class _Page:
-    """A block of the engine's that ends inside one of ours."""
-
-    __slots__ = ("key", "tokens")
-
-    def __init__(self, key: int, tokens: tuple[int, ...]) -> None:
-        self.key = key
-        """Of the last block of ours before it."""
-        self.tokens = tokens
-        """From there to its end."""
-
-
-@dataclass(slots=True)
-class EventCounters:
-    """What happened since the start, over all workers."""
-
-    messages: int = 0
-    events: int = 0
-    decode_errors: int = 0
-    unplaced_blocks: int = 0
-    """Stored blocks whose parent is not known, or beyond the limit: they are not counted as held."""
-    gaps: int = 0
-    """Times that messages were missed, joining an engine that had begun to publish before not among them."""
-    replays: int = 0
-    """Times that missed messages were asked for again and all came."""
-    restarts: int = 0
-    """Times that an engine's message numbers began anew."""
-    forgets: int = 0
-    """Times that all knowledge of a worker was given up, for a gap, a restart or a message that could not be read."""
-
-
-class _WorkerBlocks:
-    """What is known of one worker."""
-
-    __slots__ = (
-        "bit",
-        "block_size",
-        "block_tokens",
-        "complete",
-        "copies",
-        "expected",
-        "keys",
-        "messages",
-        "queue",
-        "salts_known",
-    )
-
-    def __init__(self, bit: int) -> None:
-        self.bit = bit
-        self.complete = False
-        self.messages = 0
-        self.keys: dict[BlockHash, int | _Page] = {}
-        self.copies: dict[BlockHash, tuple[str, ...]] = {}
-        """Media of the blocks that are held otherwise than once on the GPU."""
-        self.expected: dict[int, float] = {}
-        """Keys of speculative blocks, and until when they count."""
-        self.queue: deque[tuple[float, tuple[int, ...]]] = deque()
-        self.block_size = 0
-        """The engine's; zero before the first block is stored."""
-        self.block_tokens = LEAST_BLOCK_TOKENS
-        """Ours."""
-        self.salts_known = False
 
 
 class EventIndex:
@@ -110,7 +44,7 @@ class EventIndex:
         self.counters = EventCounters()
         self._speculative_s = speculative_s
         self._max_blocks = max_blocks_per_worker
-        self._workers: dict[str, _WorkerBlocks] = {}
+        self._workers: dict[str, WorkerBlocks] = {}
         self._holders: dict[int, int] = {}
         self._free_bits: list[int] = []
         self._adapters: set[str | int] = set()
@@ -121,7 +55,7 @@ class EventIndex:
         """Begin to keep account of a worker. It publishes nothing until its first message arrives."""
         if worker not in self._workers:
             bit = self._free_bits.pop() if self._free_bits else 1 << len(self._workers)
-            self._workers[worker] = _WorkerBlocks(bit)
+            self._workers[worker] = WorkerBlocks(bit)
 
     def unwatch(self, worker: str) -> None:
         """Drop a worker that has gone. Unknown workers are no error."""
@@ -296,7 +230,7 @@ class EventIndex:
 
     # Blocks
 
-    def _store(self, state: _WorkerBlocks, event: BlockStored) -> None:
+    def _store(self, state: WorkerBlocks, event: BlockStored) -> None:
         if event.spec_kind not in _PREFIX_KINDS:
             return
         if event.extra_keys:
@@ -329,7 +263,7 @@ class EventIndex:
             if len(keys) >= self._max_blocks:
                 self.counters.unplaced_blocks += len(hashes) - place
                 return
-            if isinstance(before, _Page):
+            if isinstance(before, Page):
                 key, tokens = before.key, before.tokens
             else:
                 key, tokens = before, ()
@@ -337,7 +271,7 @@ class EventIndex:
                 key = hash((key, extra))
             tokens += event.token_ids[place * size : (place + 1) * size]
             if len(tokens) < state.block_tokens:
-                before = _Page(key, tokens)
+                before = Page(key, tokens)
             else:
                 before = hash((key, tokens))
                 self._holders[before] = self._holders.get(before, 0) | state.bit
@@ -346,11 +280,11 @@ class EventIndex:
             if event.medium != "GPU":
                 state.copies[block_hash] = (sys.intern(event.medium),)
 
-    def _add_copy(self, state: _WorkerBlocks, block_hash: BlockHash, medium: str) -> None:
+    def _add_copy(self, state: WorkerBlocks, block_hash: BlockHash, medium: str) -> None:
         copies = state.copies.get(block_hash, _GPU_COPY)
         state.copies[block_hash] = (*copies, sys.intern(medium))
 
-    def _remove_copy(self, state: _WorkerBlocks, block_hash: BlockHash, medium: str) -> None:
+    def _remove_copy(self, state: WorkerBlocks, block_hash: BlockHash, medium: str) -> None:
         """Take away one copy. Engines hold a block more than once, for instance when two requests computed it."""
         if block_hash not in state.keys:
             return
@@ -365,7 +299,7 @@ class EventIndex:
         else:
             state.copies[block_hash] = tuple(copies)
 
-    def _clear(self, state: _WorkerBlocks, medium: str | None) -> None:
+    def _clear(self, state: WorkerBlocks, medium: str | None) -> None:
         if medium is None:
             self._empty(state)
             state.complete = True  # whatever was missed before is gone as well
@@ -375,8 +309,8 @@ class EventIndex:
                 if copy == medium:
                     self._remove_copy(state, block_hash, medium)
 
-    def _drop(self, state: _WorkerBlocks, key: int | _Page) -> None:
-        if isinstance(key, _Page):
+    def _drop(self, state: WorkerBlocks, key: int | Page) -> None:
+        if isinstance(key, Page):
             return
         state.expected.pop(key, None)
         remaining = self._holders.get(key, 0) & ~state.bit
@@ -385,7 +319,7 @@ class EventIndex:
         else:
             self._holders.pop(key, None)
 
-    def _expire(self, state: _WorkerBlocks, now_s: float) -> None:
+    def _expire(self, state: WorkerBlocks, now_s: float) -> None:
         queue, expected = state.queue, state.expected
         while queue and queue[0][0] <= now_s:
             until_s, keys = queue.popleft()
@@ -393,7 +327,7 @@ class EventIndex:
                 if expected.get(key) == until_s:
                     self._drop(state, key)
 
-    def _empty(self, state: _WorkerBlocks) -> None:
+    def _empty(self, state: WorkerBlocks) -> None:
         for key in (*state.keys.values(), *state.expected):
             self._drop(state, key)
         state.keys.clear()

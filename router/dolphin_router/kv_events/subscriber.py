@@ -1,7 +1,7 @@
 """Receives the events of one engine and keeps the index in step, whatever is lost on the way.
 
-An engine publishes ``[topic, number, payload]`` (vLLM, SGLang), or ``[topic, payload]`` or ``[payload]`` without numbers
-(ATOM), where a loss cannot be noticed. Missing messages are asked for again at the replay endpoint, with
+An engine publishes ``[topic, number, payload]`` (vLLM, SGLang), or ``[topic, payload]`` or ``[payload]`` without
+numbers (ATOM), where a loss cannot be noticed. Missing messages are asked for again at the replay endpoint, with
 ``[empty, first number]``; the answers are ``[empty, number, payload]`` up to the number -1. The protocol is that of
 ``vllm/distributed/kv_events.py``.
 """

@@ -39,7 +39,7 @@ def prompt_seed(request: CompletionRequest) -> bytes:
         (
             b"chat" if request.is_chat else b"text",
             *(
-                b"" if member is UNSET else bytes(member)  # type: ignore[call-overload]
+                b"" if member is UNSET else bytes(member)
                 for member in (
                     fields.tools,
                     fields.chat_template,
@@ -62,7 +62,7 @@ def block_keys(seed: bytes, content: bytes | memoryview) -> tuple[int, ...]:
     secret = _SECRET
     size = len(content)
     key = hash(secret + seed)
-    keys = []
+    keys: list[int] = []
     append = keys.append
     for start in range(0, min(size, _FINE_BYTES) - BLOCK_BYTES + 1, BLOCK_BYTES):
         key = hash((key, secret + content[start : start + BLOCK_BYTES]))

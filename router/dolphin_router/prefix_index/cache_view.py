@@ -85,9 +85,7 @@ class CacheView:
             )
             salted = prefix.cache_salt is not None
             for place, worker in enumerate(workers):
-                if events.is_complete(worker, salted=salted):
-                    cached[place] = exact[place]
-                elif exact[place] > cached[place]:
+                if exact[place] > cached[place] or events.is_complete(worker, salted=salted):
                     cached[place] = exact[place]
         return cached
 
@@ -101,7 +99,7 @@ class CacheView:
                 )
 
     def forget(self, worker: str) -> None:
-        """Forget what a worker's history says: it has gone or started anew. Its events are the subscriptions' concern."""
+        """Forget what was sent to a worker: it has gone or started anew. Events are the subscriptions' concern."""
         self._history.forget(worker)
 
 
@@ -109,5 +107,5 @@ def _cache_salt(request: CompletionRequest) -> str | None:
     raw = request.fields.cache_salt
     if raw is UNSET:
         return None
-    salt = msgspec.json.decode(raw)  # type: ignore[arg-type]
+    salt = msgspec.json.decode(raw)
     return salt if isinstance(salt, str) and salt else None

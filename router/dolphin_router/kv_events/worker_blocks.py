@@ -1,0 +1,56 @@
+"""What is known of one worker's prefix cache."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from .decoding import BlockHash
+
+LEAST_BLOCK_TOKENS: Final = 16
+"""Our blocks are the engine's, or as many of them as make up this many tokens: SGLang's may be a single token."""
+
+
+class Page:
+    """A block of the engine's that ends inside one of ours."""
+
+    __slots__ = ("key", "tokens")
+
+    def __init__(self, key: int, tokens: tuple[int, ...]) -> None:
+        self.key = key
+        """Of the last block of ours before it."""
+        self.tokens = tokens
+        """From there to its end."""
+
+
+class WorkerBlocks:
+    """What is known of one worker."""
+
+    __slots__ = (
+        "bit",
+        "block_size",
+        "block_tokens",
+        "complete",
+        "copies",
+        "expected",
+        "keys",
+        "messages",
+        "queue",
+        "salts_known",
+    )
+
+    def __init__(self, bit: int) -> None:
+        self.bit = bit
+        self.complete = False
+        self.messages = 0
+        self.keys: dict[BlockHash, int | Page] = {}
+        self.copies: dict[BlockHash, tuple[str, ...]] = {}
+        """Media of the blocks that are held otherwise than once on the GPU."""
+        self.expected: dict[int, float] = {}
+        """Keys of speculative blocks, and until when they count."""
+        self.queue: deque[tuple[float, tuple[int, ...]]] = deque()
+        self.block_size = 0
+        """The engine's; zero before the first block is stored."""
+        self.block_tokens = LEAST_BLOCK_TOKENS
+        """Ours."""
+        self.salts_known = False
