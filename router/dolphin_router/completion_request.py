@@ -57,6 +57,19 @@ _read_members = msgspec.json.Decoder(_Members).decode
 _read_all = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
+def _has_control_members(fields: _Members) -> bool:
+    # Written out: a loop over names would cost as much as reading the whole body.
+    return (
+        fields.kv_transfer_params is not UNSET
+        or fields.bootstrap_host is not UNSET
+        or fields.bootstrap_port is not UNSET
+        or fields.bootstrap_room is not UNSET
+        or fields.data_parallel_rank is not UNSET
+        or fields.disagg_prefill_dp_rank is not UNSET
+        or fields.routed_dp_rank is not UNSET
+    )
+
+
 class CompletionRequest:
     """One request for ``/v1/chat/completions`` or ``/v1/completions``."""
 
@@ -77,7 +90,7 @@ class CompletionRequest:
         """Without the client's :data:`CONTROL_MEMBERS`, else byte for byte as it came."""
         if self.prompt is None:
             raise RequestError(f"the body has no {'messages' if is_chat else 'prompt'}")
-        if any(getattr(self.fields, name) is not UNSET for name in CONTROL_MEMBERS):
+        if _has_control_members(self.fields):
             kept = {name: value for name, value in self.members().items() if name not in CONTROL_MEMBERS}
             self.body = msgspec.json.encode(kept)
 

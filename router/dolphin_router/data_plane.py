@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
+import os
 import time
 from typing import Final, NamedTuple, Protocol
 
@@ -111,8 +111,7 @@ class DataPlane:
         self._prompts = prompts
         self._observer = observer
         self._suspicion = suspicion
-        # KV caches are named by it: no client may guess another's.
-        self._random = random.SystemRandom()
+        self._random_bytes = b""
 
     # From clients
 
@@ -204,7 +203,12 @@ class DataPlane:
 
     def new_transfer_id(self) -> int:
         """Return a random number below 2**63."""
-        return self._random.getrandbits(63)
+        # From the system, since KV caches are named by it and no client may guess another's; many at a time, since a
+        # call of the system costs more than all the rest of this.
+        if len(self._random_bytes) < 8:
+            self._random_bytes = os.urandom(4096)
+        value, self._random_bytes = self._random_bytes[:8], self._random_bytes[8:]
+        return int.from_bytes(value, "big") >> 1
 
     def explain(self, route: Route) -> Headers:
         """Return the headers that tell a client how its request was decided."""

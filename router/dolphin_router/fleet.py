@@ -17,6 +17,7 @@ class WorkerState:
         "context_tokens",
         "host_header",
         "is_ready",
+        "name",
         "open_requests",
         "pool",
         "queue_tokens",
@@ -27,7 +28,8 @@ class WorkerState:
     def __init__(self, worker: Worker, pool: ConnectionPool) -> None:
         self.worker = worker
         self.pool = pool
-        self.host_header = worker.name.encode()
+        self.name = worker.name
+        self.host_header = self.name.encode()
         self.is_ready = False
         self.queue_tokens = 0.0
         """Uncached prompt tokens that it was given to compute and has not answered for."""

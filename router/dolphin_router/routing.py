@@ -165,7 +165,7 @@ def _guarded(
 def _usable(workers: list[WorkerState], exclusions: Exclusions) -> list[WorkerState]:
     if not exclusions.workers:
         return workers
-    return [state for state in workers if state.worker.name not in exclusions.workers]
+    return [state for state in workers if state.name not in exclusions.workers]
 
 
 def _choose_prefill(prompt: Prompt, workers: list[WorkerState]) -> tuple[WorkerState | None, int]:

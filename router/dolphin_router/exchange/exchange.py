@@ -133,8 +133,8 @@ class Exchange:
         record.table_digest = route.digest
         record.action_taken = route.action.text
         record.reason = route.reason
-        record.decode_worker = route.decode.worker.name
-        record.prefill_worker = None if route.prefill is None else route.prefill.worker.name
+        record.decode_worker = route.decode.name
+        record.prefill_worker = None if route.prefill is None else route.prefill.name
         features = route.features
         effective = features.prefill_effective_tokens if route.prefill is not None else features.decode_effective_tokens
         self._claim = Claim(
@@ -229,7 +229,7 @@ class Exchange:
         self._abort_decode_leg()
         self._release_claim()
         if self._prefill_attempts <= retries and len(plane.fleet.ready["prefill"]) > 1 and plane.budget.spend():
-            self._excluded.add(route.prefill.worker.name)
+            self._excluded.add(route.prefill.name)
             self._record.retries += 1
             self._attempt()
         elif plane.settings.on_prefill_error == "local":
@@ -311,7 +311,7 @@ class Exchange:
         if self._attempts < plane.settings.decode_retries and plane.budget.spend():
             self._attempts += 1
             self._record.retries += 1
-            self._excluded.add(route.decode.worker.name)
+            self._excluded.add(route.decode.name)
             unused = self._answer if failure is CallFailure.UNREACHABLE else None
             self._start_again(unused)
             return
@@ -337,14 +337,14 @@ class Exchange:
         self._route = route._replace(
             prefill=old.prefill, action=Action.REMOTE, reason=old.reason, features=old.features, decision=old.decision
         )
-        self._record.decode_worker = route.decode.worker.name
+        self._record.decode_worker = route.decode.name
         self._claim = Claim(None, route.decode, prompt_tokens=old.features.prompt_tokens, effective_tokens=0.0)
         self._send_remote_decode_leg()
 
     def on_answer_cut(self, reason: str) -> None:
         """The client has been told as far as it can be."""
         self._record.errors.append(reason)
-        self._record.status = self._relay.status if self._relay is not None else None
+        self._record.status = 200 if self._relay is None else self._relay.status
         self._abort_prefill_leg()
         self._end("failed")
 
@@ -426,6 +426,7 @@ class Exchange:
         self._phase = Phase.OVER
         self.deadline_s = inf
         self._call = None
+        self._relay = None
         self._release_claim()
         plane = self._data_plane
         plane.deadlines.remove(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import random
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -67,7 +67,7 @@ def forwarded_headers(headers: Headers) -> bytes:
         lines = [line for line in lines if line.partition(b":")[0].lower() not in named]
         has_request_id = has_request_id and b"x-request-id" not in named
     if not has_request_id:
-        lines.append(b"x-request-id: %b\r\n" % uuid.uuid4().hex.encode())
+        lines.append(b"x-request-id: %032x\r\n" % random.getrandbits(128))
     lines.append(b"accept-encoding: identity\r\n")
     return b"".join(lines)
 

@@ -47,6 +47,18 @@ class CallListener(Protocol):
         """The call has failed."""
 
 
+class _Nobody:
+    """Stands in for the listener of a call that is over."""
+
+    def on_head(self, status: int, headers: Headers) -> None: ...
+    def on_body(self, data: bytes) -> None: ...
+    def on_end(self) -> None: ...
+    def on_failure(self, failure: CallFailure, reason: str) -> None: ...
+
+
+_NOBODY = _Nobody()
+
+
 class Call:
     """One request to one worker. Begins when it is made."""
 
@@ -63,7 +75,7 @@ class Call:
         """
         self._pool = pool
         self._data = data
-        self._listener = listener
+        self._listener: CallListener = listener
         self._connection: UpstreamConnection | None = None
         self._is_over = False
         self._is_paused = False
@@ -84,6 +96,7 @@ class Call:
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
+        self._let_go()
 
     def pause(self) -> None:
         """Read no more of the answer until :meth:`resume`."""
@@ -125,7 +138,7 @@ class Call:
         if not self._is_over:
             self._is_over = True
             self._connection = None
-            self._listener.on_end()
+            self._let_go().on_end()
 
     def on_broken(self, failure: CallFailure, reason: str, *, was_idle: bool) -> None:
         """Try once more where the worker closed an idle connection at the moment at which it was used."""
@@ -141,7 +154,12 @@ class Call:
     def _fail(self, failure: CallFailure, reason: str) -> None:
         if not self._is_over:
             self._is_over = True
-            self._listener.on_failure(failure, reason)
+            self._let_go().on_failure(failure, reason)
+
+    def _let_go(self) -> CallListener:
+        # Listener and call hold each other; without this only the garbage collector would part them.
+        listener, self._listener = self._listener, _NOBODY
+        return listener
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -256,8 +274,10 @@ class UpstreamConnection(asyncio.Protocol):
         self._status = status
         self._head_is_new = True
         self._can_stay_open = self._parser.should_keep_alive()
-        names = {name.lower() for name, _ in self._headers}
-        self._ends_at_close = b"content-length" not in names and b"transfer-encoding" not in names
+        # Otherwise a length or chunks tell where the body ends.
+        self._ends_at_close = not self._can_stay_open and not any(
+            name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._headers
+        )
         if self._call is not None and self._call.is_head:
             self._can_stay_open = False
             self._is_complete = True
