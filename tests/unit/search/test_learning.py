@@ -13,17 +13,20 @@ from dolphin_router.contract import Slo, Split, load_table, write_table
 from dolphin_router.features import Features
 from dolphin_router.load import IDLE
 from dolphin_router.policies import policy_from_table
+from dolphin_search.attainment import attainments
 from dolphin_search.cli import main
 from dolphin_search.clustering import CLUSTERING_METHODS, ClusteringMethod, fit_clusters
 from dolphin_search.comparison_run import ComparisonPlan
 from dolphin_search.learning import LearningSettings, make_table, search
 from dolphin_search.output_length.classes import learn_classes
 from dolphin_search.output_length.predictors import SimulatedPredictor
-from dolphin_search.preparation import prepare
+from dolphin_search.preparation import PreparationSettings, prepare
 from dolphin_search.report.case import LearnedCase
 from dolphin_search.report.html import report_document, write_report
+from dolphin_search.samplers import ScanThenEpsilonGreedy
 from dolphin_sim.episode import Window
 from dolphin_sim.hardware import load_profile
+from dolphin_sim.policy import with_actions
 from dolphin_sim.problem import Problem
 from dolphin_sim.simulation import Cluster
 from dolphin_sim.workloads import workload_by_name
@@ -113,6 +116,28 @@ def test_a_simulated_classifier_is_right_as_often_as_stated() -> None:
         predictor = SimulatedPredictor(classes, accuracy)
         right = [np.mean(predictor.expected_output_tokens(requests, seed=seed) == truth) for seed in range(8)]
         assert np.mean(right) == pytest.approx(accuracy, abs=0.01)
+
+
+def test_a_learned_table_is_better_than_one_drawn_at_random_where_the_path_matters() -> None:
+    cluster = Cluster(load_profile("h20x4-72b"), Split(prefill=2, decode=2))
+    leads = []
+    for seed in range(5):
+        window = Window(period_s=200.0, settle_s=60.0)
+        problem = Problem(cluster, workload_by_name("hybrid"), SLO, 1.28, seed, window)
+        settings = LearningSettings(
+            PreparationSettings(clusters=6, history_episodes=1),
+            ScanThenEpsilonGreedy(seed=seed),
+            rounds=20,
+            periods_per_round=1,
+        )
+        preparation = prepare(problem, settings.preparation)
+        drawn = np.random.default_rng(seed).integers(0, 2, (6, 6)).tolist()
+        tables = [search(preparation, settings).best(), *map(tuple, drawn)]
+        policies = [with_actions(preparation.policy, actions) for actions in tables]
+        held_out = preparation.source.episodes("test", 2)
+        learned, *others = attainments(cluster, SLO, held_out, policies).tolist()
+        leads.append(learned - np.mean(others))
+    assert np.median(leads) > 0.1
 
 
 def test_learn_then_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
