@@ -18,7 +18,7 @@ from dolphin_router.worker import Worker
 from .answer_edits import TransferParametersRemoved
 from .base import AnswerEdit, EngineAdapter, Leg, LegOrder, PrefillAnswer, Probe
 from .locality import why_local
-from .prefill_answer import read_prefill_members
+from .prefill_answer import read_answer
 from .prefill_body import ATOM_CLAMPS, prefill_body
 
 _ASK_FOR_TRANSFER: Final = b'{"do_remote_decode":true,"do_remote_prefill":false}'
@@ -71,17 +71,14 @@ class AtomAdapter(EngineAdapter):
         return Leg(prefill_body(request, ATOM_CLAMPS, _ASK_FOR_TRANSFER))
 
     def read_prefill_answer(self, body: bytes) -> PrefillAnswer:
-        answer = read_prefill_members(body)
-        cached_tokens = answer.cached_tokens
-        if answer.transfer_parameters is not None:
-            try:
-                told = bytes(_read_members(answer.transfer_parameters).get("prefix_cache_hit_tokens", b""))
-            except msgspec.MsgspecError as error:
-                raise ValueError(
-                    f"kv_transfer_params of the prefill worker's answer cannot be read: {error}"
-                ) from error
-            cached_tokens = int(told) if told.isdigit() else cached_tokens
-        return PrefillAnswer(answer.transfer_parameters, cached_tokens)
+        answer = read_answer(body)
+        if answer.transfer_parameters is None:
+            return answer
+        try:
+            told = bytes(_read_members(answer.transfer_parameters).get("prefix_cache_hit_tokens", b""))
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"kv_transfer_params of the prefill worker's answer cannot be read: {error}") from error
+        return PrefillAnswer(answer.transfer_parameters, int(told)) if told.isdigit() else answer
 
     def decode_leg(
         self,
@@ -110,8 +107,8 @@ class AtomAdapter(EngineAdapter):
 def _completed(parameters: bytes, prefill: Worker) -> bytes:
     """Return the parameters with the sizes of the prefill engine, which its answer lacks and decode takes for 1."""
     members = _read_members(parameters)
-    members["remote_tp_size"] = Raw(msgspec.json.encode(prefill.facts["tp_size"]))
-    members["remote_dp_size"] = Raw(msgspec.json.encode(prefill.facts["dp_size"]))
+    members["remote_tp_size"] = Raw(b"%d" % prefill.facts["tp_size"])
+    members["remote_dp_size"] = Raw(b"%d" % prefill.facts["dp_size"])
     rank = members.get("dp_rank", _NO_RANK)
     if bytes(rank).isdigit():
         members["remote_dp_rank"] = rank

@@ -17,7 +17,7 @@ from dolphin_router.worker import Worker
 
 from .answer_edits import CachedTokensReplaced
 from .base import AnswerEdit, EngineAdapter, Leg, LegOrder, PrefillAnswer
-from .prefill_answer import read_prefill_members
+from .prefill_answer import read_answer
 from .prefill_body import VLLM_CLAMPS, prefill_body
 
 INIT_PORTS: Final = "lmcache_init_ports"
@@ -52,7 +52,7 @@ class VllmLmcacheAdapter(EngineAdapter):
         return Leg(prefill_body(request, VLLM_CLAMPS, parameters))
 
     def read_prefill_answer(self, body: bytes) -> PrefillAnswer:
-        return PrefillAnswer(_UNNAMED, read_prefill_members(body).cached_tokens)
+        return PrefillAnswer(_UNNAMED, read_answer(body).cached_tokens)
 
     def notices_awaited(self, decode: Worker) -> int:
         """One from each tensor-parallel rank."""

@@ -15,7 +15,7 @@ from dolphin_router.worker import Worker
 
 from .answer_edits import CachedTokensReplaced
 from .base import AnswerEdit, EngineAdapter, Leg, LegOrder, PrefillAnswer, Probe
-from .prefill_answer import read_prefill_members
+from .prefill_answer import read_answer
 from .prefill_body import VLLM_CLAMPS, prefill_body
 
 _BOOTSTRAP_PORT: Final = 8998
@@ -62,7 +62,7 @@ class VllmMooncakeAdapter(EngineAdapter):
         return Leg(prefill_body(request, VLLM_CLAMPS, parameters), headers)
 
     def read_prefill_answer(self, body: bytes) -> PrefillAnswer:
-        return PrefillAnswer(None, read_prefill_members(body).cached_tokens)
+        return read_answer(body)
 
     def decode_leg(
         self,

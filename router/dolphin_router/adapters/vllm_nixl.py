@@ -17,7 +17,7 @@ from dolphin_router.worker import Worker
 
 from .answer_edits import CachedTokensReplaced
 from .base import AnswerEdit, EngineAdapter, Leg, LegOrder, PrefillAnswer
-from .prefill_answer import read_prefill_members
+from .prefill_answer import read_answer
 from .prefill_body import VLLM_CLAMPS, prefill_body
 
 _ASK_FOR_TRANSFER: Final = (
@@ -46,20 +46,19 @@ class VllmNixlAdapter(EngineAdapter):
         return Leg(prefill_body(request, VLLM_CLAMPS, _ASK_FOR_TRANSFER))
 
     def read_prefill_answer(self, body: bytes) -> PrefillAnswer:
-        answer = read_prefill_members(body)
+        answer = read_answer(body)
         if answer.transfer_parameters is None:
-            return PrefillAnswer(None, answer.cached_tokens)
+            return answer
         parameters = _read_parameters(answer.transfer_parameters)
-        cached_tokens = answer.cached_tokens
-        told = parameters.remote_prefill_cached_tokens
-        if not isinstance(told, UnsetType) and bytes(told).isdigit():
-            cached_tokens = int(bytes(told))
         # One flat list of blocks in old versions, one list for each KV group in new ones. A prompt below one block
         # leaves none, and the prefill worker then holds nothing for the decode worker.
         blocks = parameters.remote_block_ids
         if isinstance(blocks, UnsetType) or _BLOCK_ID.search(blocks) is None:
-            return PrefillAnswer(None, cached_tokens)
-        return PrefillAnswer(answer.transfer_parameters, cached_tokens)
+            return PrefillAnswer(None, answer.cached_tokens)
+        told = parameters.remote_prefill_cached_tokens
+        if isinstance(told, UnsetType) or not (count := bytes(told)).isdigit():
+            return answer
+        return PrefillAnswer(answer.transfer_parameters, int(count))
 
     def decode_leg(
         self,
