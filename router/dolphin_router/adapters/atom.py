@@ -7,7 +7,7 @@ Protocol: ROCm/ATOM ``main`` at ffdf3bb5d (2026-08-22), as its router ATOMesh sp
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 from msgspec import Raw
@@ -107,8 +107,8 @@ class AtomAdapter(EngineAdapter):
 def _completed(parameters: bytes, prefill: Worker) -> bytes:
     """Return the parameters with the sizes of the prefill engine, which its answer lacks and decode takes for 1."""
     members = _read_members(parameters)
-    members["remote_tp_size"] = Raw(b"%d" % prefill.facts["tp_size"])
-    members["remote_dp_size"] = Raw(b"%d" % prefill.facts["dp_size"])
+    members["remote_tp_size"] = Raw(b"%d" % cast(int, prefill.facts["tp_size"]))
+    members["remote_dp_size"] = Raw(b"%d" % cast(int, prefill.facts["dp_size"]))
     rank = members.get("dp_rank", _NO_RANK)
     if bytes(rank).isdigit():
         members["remote_dp_rank"] = rank
