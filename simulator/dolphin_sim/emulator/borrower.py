@@ -1,0 +1,223 @@
+"""The decode worker's side of a hand-over: it fetches KV caches from prefill workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from dolphin_sim.emulator.batch import Generation, Phase
+from dolphin_sim.emulator.errors import KvLoadError
+from dolphin_sim.emulator.ledger import Ledger, Pull
+from dolphin_sim.emulator.pacer import Pacer
+from dolphin_sim.engine.state import Settings
+
+# The most time between two heartbeats, of a lease that may last for ever.
+_LONGEST_HEARTBEAT_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class KvSource:
+    """Where a KV cache is."""
+
+    host: str
+    port: int
+    key: str
+    engine_id: str | None = None
+    """Of the prefill worker, where the protocol names it."""
+    block_ids: tuple[int, ...] | None = None
+    """As the prefill worker named them; None where the protocol does not."""
+    waits_for_prefill: bool = False
+    """Whether the prefill worker may not have computed it yet."""
+    timeout_s: float = 480.0
+    """Simulated seconds after which the decode worker gives up."""
+
+
+class Borrower:
+    """Fetches KV caches, with a fixed overhead each and bandwidth that transfers share at both ends.
+
+    Args:
+        pacer: the worker's time.
+        settings: of the profile.
+        ledger: where hand-overs are written down.
+        loaded: called with the tokens of each that were moved and the simulated seconds it took.
+    """
+
+    def __init__(self, pacer: Pacer, settings: Settings, ledger: Ledger, loaded: Callable[[int, float], None]) -> None:
+        self._pacer = pacer
+        self._settings = settings
+        self._ledger = ledger
+        self._loaded = loaded
+        self._transfers: dict[int, asyncio.Event] = {}
+
+    async def fetch(
+        self, source: KvSource, generation: Generation, room: asyncio.Event, *, prompt_digest: bytes
+    ) -> None:
+        """Bring the KV cache here and let the generation decode; cancelled, tell the prefill worker that it is not
+        wanted.
+
+        Args:
+            source: where it is.
+            generation: new on this worker.
+            room: is set whenever the generation has changed.
+            prompt_digest: of the prompt.
+
+        Raises:
+            KvLoadError: it cannot be had. The generation is then to be aborted.
+        """
+        began_s = self._pacer.now_s()
+        pull = Pull(source.key)
+        self._ledger.pulls.append(pull)
+        timeout_s = self._pacer.wall_s(source.timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                async with _Claim.opened(source, self._pacer) as claim:
+                    await claim.obtain(prompt_digest)
+                    await self._sleep_until(began_s + self._settings.transfer_overhead_s)
+                    self._pacer.expect(generation)
+                    while generation.phase is Phase.ROOMLESS:
+                        room.clear()
+                        await claim.while_waiting(room)
+                    pull.tokens = generation.prompt_tokens - generation.computed_tokens
+                    await self._move(pull.tokens, claim)
+                    claim.outcome = "pulled"
+                    pull.end = "loaded"
+        except (OSError, ValueError, asyncio.IncompleteReadError) as error:
+            # A time-out is an OSError too.
+            pull.end = "failed"
+            raise KvLoadError(f"KV cache {source.key} at {source.host}:{source.port}: {error!r}") from error
+        except KvLoadError as error:
+            pull.end = "failed"
+            self._ledger.errors.append(str(error))
+            raise
+        except asyncio.CancelledError:
+            pull.end = "aborted"
+            raise
+        self._loaded(pull.tokens, self._pacer.now_s() - began_s)
+        self._pacer.receive(generation)
+
+    async def refuse(self, source: KvSource) -> None:
+        """Tell the prefill worker that a KV cache is not wanted; the lease runs out where that does not arrive."""
+        self._ledger.pulls.append(Pull(source.key, end="aborted"))
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection(source.host, source.port)
+            writer.write(json.dumps({"end": "aborted", "key": source.key}).encode() + b"\n")
+            writer.close()
+
+    async def _sleep_until(self, simulated_s: float) -> None:
+        remaining_s = self._pacer.wall_s(simulated_s - self._pacer.now_s())
+        if remaining_s > 0.0:
+            await asyncio.sleep(remaining_s)
+
+    async def _move(self, tokens: int, claim: _Claim) -> None:
+        changed = asyncio.Event()
+        self._transfers[id(changed)] = changed
+        claim.start(changed)
+        self._tell_transfers()
+        left_bytes = tokens * self._settings.kv_bytes_per_token
+        at_s = self._pacer.now_s()
+        try:
+            while left_bytes > 0.0:
+                rate = self._settings.link_bytes_per_s / max(len(self._transfers), claim.sharers, 1)
+                changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), self._pacer.wall_s(left_bytes / rate))
+                claim.check()
+                now_s = self._pacer.now_s()
+                left_bytes -= (now_s - at_s) * rate
+                at_s = now_s
+        finally:
+            del self._transfers[id(changed)]
+            self._tell_transfers()
+
+    def _tell_transfers(self) -> None:
+        for changed in self._transfers.values():
+            changed.set()
+
+
+class _Claim:
+    """A connection to the prefill worker's side channel."""
+
+    def __init__(
+        self, source: KvSource, pacer: Pacer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._source = source
+        self._pacer = pacer
+        self._reader = reader
+        self._writer = writer
+        self._changed: asyncio.Event | None = None
+        self._failure: Exception | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.sharers = 1
+        """Transfers that leave the prefill worker."""
+        self.outcome: str | None = None
+        """What becomes of the lease; None as long as it is not ours."""
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls, source: KvSource, pacer: Pacer) -> AsyncIterator[_Claim]:
+        """Connect, and say at the end what became of it."""
+        reader, writer = await asyncio.open_connection(source.host, source.port)
+        claim = cls(source, pacer, reader, writer)
+        try:
+            yield claim
+        finally:
+            for task in claim._tasks:
+                task.cancel()
+            if claim.outcome is not None:
+                claim._send(end=claim.outcome)
+            writer.close()
+
+    async def obtain(self, prompt_digest: bytes) -> None:
+        source = self._source
+        self._send(
+            claim=source.key,
+            engine_id=source.engine_id,
+            block_ids=None if source.block_ids is None else list(source.block_ids),
+            digest=prompt_digest.hex(),
+            wait=source.waits_for_prefill,
+        )
+        line = await self._reader.readline()
+        if not line:
+            raise ConnectionResetError("the prefill worker closed the connection")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise KvLoadError(answer["error"])
+        self.outcome = "aborted"
+        heartbeat_s = self._pacer.wall_s(min(answer["lease_s"] / 3, _LONGEST_HEARTBEAT_S))
+        self._tasks = [asyncio.create_task(self._beat(heartbeat_s)), asyncio.create_task(self._listen())]
+
+    async def while_waiting(self, event: asyncio.Event) -> None:
+        self._changed = event
+        await event.wait()
+        self.check()
+
+    def start(self, changed: asyncio.Event) -> None:
+        self._changed = changed
+        self._send(start=True)
+
+    def check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    async def _beat(self, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            self._send(heartbeat=True)
+
+    async def _listen(self) -> None:
+        try:
+            while line := await self._reader.readline():
+                self.sharers = json.loads(line).get("sharers", self.sharers)
+                if self._changed is not None:
+                    self._changed.set()
+            self._failure = ConnectionResetError("the prefill worker closed the connection")
+        except OSError as error:
+            self._failure = error
+        if self._changed is not None:
+            self._changed.set()
+
+    def _send(self, **message: object) -> None:
+        self._writer.write(json.dumps(message).encode() + b"\n")

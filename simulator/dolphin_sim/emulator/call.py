@@ -1,0 +1,251 @@
+"""A request for answers, read and found good, and the answers as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dolphin_sim.emulator.answers import Answer, chat_prompt, natural_tokens
+from dolphin_sim.emulator.batch import Generation
+from dolphin_sim.emulator.errors import ApiError, KvLoadError
+from dolphin_sim.emulator.request_body import DEFAULT_COMPLETION_TOKENS, ChatBody, CompletionBody
+from dolphin_sim.emulator.tokens import VOCABULARY, tokenize
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """What an engine is asked for."""
+
+    body: ChatBody | CompletionBody
+    prompts: Sequence[list[int]]
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    request_id: str
+    """As vLLM makes it of ``x-request-id``."""
+    created: int
+    is_chat: bool
+
+    @property
+    def transfer_parameters(self) -> dict[str, Any]:
+        """The body's ``kv_transfer_params``."""
+        return self.body.kv_transfer_params or {}
+
+    @property
+    def cache_root(self) -> int:
+        """Stands for what decides the prefix cache's content besides tokens."""
+        return zlib.crc32(repr((self.body.model, self.body.cache_salt)).encode())
+
+
+class Choice:
+    """One answer on its way."""
+
+    def __init__(
+        self, run: Run, *, index: int, prompt_index: int, digest: bytes, answer: Answer, length: Length
+    ) -> None:
+        self.run = run
+        self.index = index
+        self.prompt_index = prompt_index
+        self.digest = digest
+        """Of the prompt."""
+        self.answer = answer
+        self.length = length
+        self.room = asyncio.Event()
+        """Set whenever the generation has changed, for what waits for room."""
+        self.generation: Generation | None = None
+        self.parameters: dict[str, Any] | None = None
+        """For the decode worker."""
+        self.first_place = 0
+        """Of the answer: above 0 where the prompt holds the beginning of the answer."""
+        self.has_kv = False
+        """Whether a KV cache from elsewhere has arrived."""
+        self.is_observed = False
+
+    @property
+    def generated_tokens(self) -> int:
+        """So far."""
+        return 0 if self.generation is None else self.generation.generated_tokens
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more tokens come."""
+        return self.generation is not None and self.generation.is_over
+
+    def text(self, start: int, stop: int) -> str:
+        """Return the text of the tokens from ``start`` to before ``stop``, less a stop string."""
+        text = self.answer.text(start + self.first_place, stop + self.first_place)
+        if stop == self.length.tokens and self.length.cut_characters:
+            # A stop string may begin in an earlier token, which has been sent then.
+            text = text[: max(len(text) - self.length.cut_characters, 0)]
+        return text
+
+    def token_ids(self, start: int, stop: int) -> list[int]:
+        """Return the numbers of those tokens."""
+        return self.answer.tokens(start + self.first_place, stop + self.first_place)
+
+
+@dataclass(frozen=True)
+class Length:
+    """How an answer ends."""
+
+    tokens: int
+    finish_reason: str
+    stop_reason: str | None = None
+    cut_characters: int = 0
+    """Of the last tokens' text, which do not belong to the answer."""
+
+
+class Run:
+    """The answers to one call."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.choices: list[Choice] = []
+        self.changed = asyncio.Event()
+        """Set when there are new tokens, an end or a failure."""
+        self.failure: KvLoadError | None = None
+        self.tasks: list[asyncio.Task[None]] = []
+        self.is_aborted = False
+        self.reported_cached_tokens: int | None = None
+        """What the engine says of its cache when it is not what it found itself."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes."""
+        return self.failure is not None or all(choice.is_over for choice in self.choices)
+
+    def usage(self) -> dict[str, Any]:
+        """Return the usage so far."""
+        prompt_tokens = sum(len(prompt) for prompt in self.call.prompts)
+        completion_tokens = sum(choice.generated_tokens for choice in self.choices)
+        return {
+            "prompt_tokens": prompt_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+            "completion_tokens": completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": self._cached_tokens()},
+        }
+
+    def _cached_tokens(self) -> int:
+        if self.reported_cached_tokens is not None:
+            return self.reported_cached_tokens
+        firsts = self.choices[:: self.call.body.choices]
+        return sum(each.generation.reused_tokens for each in firsts if each.generation is not None)
+
+
+def request_id_for(body: ChatBody | CompletionBody, headers: Mapping[str, str]) -> str:
+    """Return vLLM's id of a request, made of the client's where there is one."""
+    kind = "chatcmpl" if isinstance(body, ChatBody) else "cmpl"
+    return f"{kind}-{headers.get('x-request-id') or secrets.token_hex(16)}"
+
+
+def make_call(
+    body: ChatBody | CompletionBody,
+    headers: Mapping[str, str],
+    *,
+    request_id: str,
+    model: str,
+    longest_tokens: int,
+) -> Call:
+    """Tokenize the prompts of a body.
+
+    Raises:
+        ApiError: unknown model, an empty prompt, a token that does not exist, or a prompt that is too long.
+    """
+    if body.model not in (None, "", model):
+        raise ApiError(404, f"The model `{body.model}` does not exist.", param="model")
+    prompts = [_chat_tokens(body)] if isinstance(body, ChatBody) else _completion_prompts(body)
+    most = body.answer_tokens
+    is_chat = isinstance(body, ChatBody)
+    for prompt in prompts:
+        _check_prompt(prompt, most, longest_tokens, is_chat=is_chat)
+    return Call(
+        body=body,
+        prompts=prompts,
+        headers=headers,
+        request_id=request_id,
+        created=int(time.time()),
+        is_chat=is_chat,
+    )
+
+
+def answer_length(call: Call, prompt: Sequence[int], digest: bytes, answer: Answer, longest_tokens: int) -> Length:
+    """Return how long an answer is and why it ends."""
+    body = call.body
+    room = longest_tokens - len(prompt)
+    default = room if call.is_chat else DEFAULT_COMPLETION_TOKENS
+    most = min(room, body.answer_tokens or default)
+    wish = (body.vllm_xargs or {}).get("output_tokens")
+    natural = max(body.min_tokens, int(wish) if wish else natural_tokens(digest), 1)
+    tokens, reason = (most, "length") if body.ignore_eos or natural > most else (natural, "stop")
+    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    if not stops:
+        return Length(tokens, reason)
+    text = answer.text(0, tokens)
+    start = answer.text(0, body.min_tokens)
+    found = [(text.find(stop, len(start)), stop) for stop in stops if stop and stop in text[len(start) :]]
+    if not found:
+        return Length(tokens, reason)
+    at, stop = min(found)
+    token_characters = len(text) // tokens
+    end = at + len(stop)
+    tokens = -(-end // token_characters)
+    kept = end if body.include_stop_str_in_output else at
+    return Length(tokens, "stop", stop, tokens * token_characters - kept)
+
+
+def _chat_tokens(body: ChatBody) -> list[int]:
+    tools = json.dumps(body.tools, sort_keys=True) if body.tools else ""
+    extra = {
+        name: value
+        for name in ("chat_template", "chat_template_kwargs", "documents")
+        if (value := getattr(body, name)) is not None
+    }
+    prefix = f"<|settings|>{json.dumps(extra, sort_keys=True)}\n" if extra else ""
+    text = prefix + chat_prompt(body.messages, add_generation_prompt=body.add_generation_prompt, tools=tools)
+    return tokenize(text)
+
+
+def _completion_prompts(body: CompletionBody) -> list[list[int]]:
+    prompt = body.prompt
+    if isinstance(prompt, str):
+        return [tokenize(prompt)]
+    assert prompt is not None
+    if not prompt:
+        raise ApiError(400, "Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
+    prompts: list[list[int]] = []
+    numbers = [each for each in prompt if isinstance(each, int)]
+    if numbers:
+        return [numbers]
+    for each in prompt:
+        if isinstance(each, str):
+            prompts.append(tokenize(each))
+        elif isinstance(each, list):
+            prompts.append(each)
+    return prompts
+
+
+def _check_prompt(prompt: Sequence[int], most: int | None, longest_tokens: int, *, is_chat: bool) -> None:
+    if not prompt:
+        raise ApiError(400, "The decoder prompt cannot be empty", param="prompt")
+    for token in (min(prompt), max(prompt)):
+        if not 0 <= token < VOCABULARY:
+            raise ApiError(400, f"Token id {token} is out of vocabulary", param="prompt")
+    limit = f"This model's maximum context length is {longest_tokens} tokens."
+    if len(prompt) >= longest_tokens:
+        part = "messages" if is_chat else "prompt"
+        message = (
+            f"{limit} However, you requested {len(prompt)} tokens in the {part}, "
+            f"Please reduce the length of the {part}."
+        )
+        raise ApiError(400, message, param="messages" if is_chat else "prompt")
+    if most is not None and len(prompt) + most > longest_tokens:
+        message = (
+            f"'max_tokens' or 'max_completion_tokens' is too large: {most}. {limit} and your request has "
+            f"{len(prompt)} input tokens ({most} > {longest_tokens} - {len(prompt)})."
+        )
+        raise ApiError(400, message, param="max_tokens")

@@ -1,0 +1,97 @@
+"""uvicorn's HTTP/1.1 connection, with the faults of a worker that breaks connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Callable
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from dolphin_sim.emulator.faults import Faults
+
+_LINGER_NOT = struct.pack("ii", 1, 0)
+# As vLLM starts uvicorn.
+_KEEP_ALIVE_S = 5
+
+
+class Connection(HttpToolsProtocol):
+    """One client's connection. Finds the worker's faults in the state of the application."""
+
+    _requests = 0
+
+    def on_message_begin(self) -> None:
+        """Break the connection here when a fault says so."""
+        super().on_message_begin()
+        self.scope["connection"] = self  # type: ignore[typeddict-unknown-key]
+        self._requests += 1
+        faults: Faults = self.app_state["faults"]
+        if faults.take("die-after-accept") or (self._requests > 1 and faults.take("close-idle")):
+            self.reset()
+
+    def reset(self) -> None:
+        """End the connection with a reset, as when a process dies."""
+        connected = self.transport.get_extra_info("socket")
+        if connected is not None:
+            with contextlib.suppress(OSError):
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+        self.transport.abort()
+
+
+class HttpListener:
+    """Accepts connections on one port; can stop to and begin again.
+
+    Args:
+        app: serves them.
+        faults: of the worker.
+        host: address to listen on.
+        port: 0 for any free one.
+    """
+
+    def __init__(self, app: ASGIApp, faults: Faults, *, host: str, port: int) -> None:
+        self._config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=_KEEP_ALIVE_S, http=Connection
+        )
+        self._config.load()
+        self._state = ServerState()
+        self._state.default_headers = [(b"server", b"uvicorn")]
+        self._app_state = {"faults": faults}
+        self._host = host
+        self._server: asyncio.Server | None = None
+        self.port = port
+
+    @property
+    def connections(self) -> int:
+        """Open ones."""
+        return len(self._state.connections)
+
+    async def open(self) -> None:
+        """Accept connections."""
+        if self._server is not None:
+            return
+        make: Callable[[], Connection] = lambda: Connection(self._config, self._state, self._app_state)  # noqa: E731
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(make, self._host, self.port, backlog=2048, reuse_address=True)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def refuse(self) -> None:
+        """Accept no more connections; those that are open stay."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def close(self) -> None:
+        """Refuse, and end all connections."""
+        self.refuse()
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        for task in list(self._state.tasks):
+            task.cancel()
+        # Their ends are not waited for one by one: a fault may have left one that never ends by itself.
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=1.0)

@@ -1,0 +1,1 @@
+"""How workers of one kind of engine hand over KV caches: one small class each."""

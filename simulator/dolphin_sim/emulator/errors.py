@@ -1,0 +1,40 @@
+"""Errors that an emulated engine answers with, in vLLM's form."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import msgspec
+
+
+class ApiError(Exception):
+    """A request that is refused.
+
+    Args:
+        status: of the answer.
+        message: what is wrong.
+        kind: vLLM's name of the error.
+        param: the member that is wrong, where one is.
+    """
+
+    def __init__(self, status: int, message: str, *, kind: str = "", param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind or {400: "BadRequestError", 404: "NotFoundError", 500: "InternalServerError"}.get(
+            status, HTTPStatus(status).phrase
+        )
+        self.param = param
+
+    def body(self) -> bytes:
+        """Return the answer's body."""
+        return msgspec.json.encode(self.document())
+
+    def document(self) -> dict[str, object]:
+        """Return the same as a document."""
+        error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.status}
+        return {"error": error}
+
+
+class KvLoadError(Exception):
+    """A KV cache cannot be had from the worker that is said to hold it."""

@@ -1,0 +1,69 @@
+"""A worker's record of the KV caches that it lent and took, and of what went wrong with them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Literal
+
+LeaseEnd = Literal["open", "pulled", "aborted", "expired", "dropped"]
+MOST_ENTRIES = 100_000
+
+
+@dataclass
+class Lease:
+    """A KV cache that a prefill worker keeps for a decode worker. Times are simulated seconds."""
+
+    key: str
+    """By which the decode worker asks for it."""
+    block_ids: tuple[int, ...]
+    tokens: int
+    granted_s: float
+    expires_s: float
+    end: LeaseEnd = "open"
+    """``pulled``: the decode worker has it all. ``aborted``: the decode worker wants it no more. ``expired``: nobody
+    came in time. ``dropped``: a fault."""
+    claimed: bool = False
+
+
+@dataclass
+class Pull:
+    """A KV cache that a decode worker took, or tried to."""
+
+    key: str
+    tokens: int = 0
+    """That were moved: those the decode worker did not hold."""
+    end: Literal["open", "loaded", "aborted", "failed"] = "open"
+
+
+@dataclass
+class Ledger:
+    """Newest last. Only the last 100,000 of each kind are kept."""
+
+    leases: deque[Lease] = field(default_factory=lambda: deque(maxlen=MOST_ENTRIES))
+    pulls: deque[Pull] = field(default_factory=lambda: deque(maxlen=MOST_ENTRIES))
+    errors: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_ENTRIES))
+    """What a router did wrong: parameters that were used before, that name no KV cache, or that came with another
+    prompt."""
+
+    def ended(self, end: LeaseEnd) -> list[Lease]:
+        """Return the leases with this end."""
+        return [lease for lease in self.leases if lease.end == end]
+
+    @property
+    def open(self) -> list[Lease]:
+        """Leases that hold memory."""
+        return self.ended("open")
+
+    @property
+    def expired(self) -> list[Lease]:
+        """Leases that nobody came for."""
+        return self.ended("expired")
+
+    def document(self) -> dict[str, object]:
+        """Return the ledger as JSON has it."""
+        return {
+            "leases": [vars(lease) | {"block_ids": list(lease.block_ids)} for lease in self.leases],
+            "pulls": [vars(pull) for pull in self.pulls],
+            "errors": list(self.errors),
+        }

@@ -1,0 +1,65 @@
+"""What kind of worker to emulate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from dolphin_sim.hardware.profile import HardwareProfile, load_profile
+
+EngineName = Literal["vllm-nixl", "vllm-mooncake", "vllm-lmcache", "sglang", "atom", "sidecar"]
+Role = Literal["prefill", "decode", "aggregated"]
+EventEncoding = Literal["list", "map"]
+ENGINE_NAMES: tuple[EngineName, ...] = get_args(EngineName)
+ROLES: tuple[Role, ...] = get_args(Role)
+DEFAULT_PROFILE = "h20x4-72b"
+MOST_MODEL_LEN = 131_072
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions:
+    """One emulated worker. Ports are free ones where they are 0. Seconds are simulated ones."""
+
+    engine: EngineName = "vllm-nixl"
+    role: Role = "aggregated"
+    profile: HardwareProfile = field(default_factory=lambda: load_profile(DEFAULT_PROFILE))
+    model: str = "emulated"
+    time_scale: float = 1.0
+    """Simulated seconds in a second."""
+    host: str = "127.0.0.1"
+    port: int = 0
+    side_channel_port: int = 0
+    """Where decode workers fetch KV caches."""
+    bootstrap_port: int = 0
+    """Where those of SGLang and Mooncake ask first."""
+    block_tokens: int = 16
+    max_model_len: int | None = None
+    """Most tokens of prompt and answer together; by default 131,072, or the memory where that is less."""
+    api_key: str | None = None
+    kv_lease_s: float = 30.0
+    """Until a prefill worker frees a KV cache that nobody fetches; vLLM's ``kv_lease_duration``."""
+    old_parameters: bool = False
+    """The seven ``kv_transfer_params`` of vLLM 0.11 instead of those of 0.33; then a decode worker knows a KV cache by
+    the request's id, which must be the same on both legs."""
+    recompute_lost_kv: bool = False
+    """vLLM's ``kv_load_failure_policy``: ``recompute`` instead of ``fail``."""
+    sglang_timeout_s: float = 300.0
+    """How long a decode worker of SGLang waits for its KV cache."""
+    kv_events: EventEncoding | None = None
+    """Publish what the prefix cache holds, in this encoding."""
+    kv_events_port: int = 0
+    kv_replay_port: int = 0
+    kv_events_buffer: int = 10_000
+    faults: tuple[str, ...] = ()
+    """Switched on from the start; see ``dolphin_sim.emulator.faults``."""
+
+    @property
+    def longest_tokens(self) -> int:
+        """Most tokens of prompt and answer together."""
+        memory_tokens = self.profile.kv_capacity_tokens
+        return min(self.max_model_len or MOST_MODEL_LEN, memory_tokens)
+
+    @property
+    def step_tokens(self) -> int:
+        """Most new tokens in a step."""
+        return self.profile.prefill_step_tokens if self.role == "prefill" else self.profile.decode_step_tokens

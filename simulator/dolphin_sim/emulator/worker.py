@@ -1,0 +1,113 @@
+"""An emulated worker that listens: engine, HTTP and faults together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from dolphin_sim.emulator.connection import HttpListener
+from dolphin_sim.emulator.endpoints import Endpoints
+from dolphin_sim.emulator.engine import EmulatedEngine
+from dolphin_sim.emulator.faults import Faults
+from dolphin_sim.emulator.ledger import Ledger
+from dolphin_sim.emulator.options import WorkerOptions
+from dolphin_sim.emulator.received import MOST_RECEIVED, Received
+from dolphin_sim.emulator.request_body import ChatBody, CompletionBody
+
+_POLL_S = 0.002
+
+
+class EmulatedWorker:
+    """One worker in this process. To be made inside a running event loop; see :func:`emulated_worker`."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self.options = options
+        self.faults = Faults(options.faults)
+        self.engine = EmulatedEngine(options, self.faults)
+        self.requests: deque[Received] = deque(maxlen=MOST_RECEIVED)
+        """What came in, the newest last."""
+        self.engine_paths: dict[str, Callable[[], Any]] = {}
+        self._http = HttpListener(Endpoints(self), self.faults, host=options.host, port=options.port)
+        self._changing: asyncio.Task[None] | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """The KV caches that it lent and took."""
+        return self.engine.ledger
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._http.port
+
+    @property
+    def url(self) -> str:
+        """Where it listens, without a path."""
+        return f"http://{self.options.host}:{self.port}"
+
+    @property
+    def connections(self) -> int:
+        """Open connections of clients."""
+        return self._http.connections
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request runs, waits, or holds memory."""
+        batch = self.engine.batch
+        return batch.running_count + batch.waiting_count + batch.receiving_count == 0
+
+    async def start(self) -> None:
+        """Listen on all ports."""
+        await self.engine.start()
+        await self._http.open()
+        self.faults.on_change = self._faults_changed
+        self._faults_changed()
+
+    async def stop(self) -> None:
+        """Break all connections and close all ports."""
+        self.faults.on_change = lambda: None
+        await self._http.close()
+        await self.engine.stop()
+
+    async def wait_until(self, condition: Callable[[], bool], *, timeout_s: float = 10.0) -> None:
+        """Poll until something holds.
+
+        Raises:
+            TimeoutError: it does not in time.
+        """
+        async with asyncio.timeout(timeout_s):
+            while not condition():
+                await asyncio.sleep(_POLL_S)
+
+    def metrics_text(self) -> bytes:
+        """Return what ``/metrics`` answers."""
+        return self.engine.metrics.text()
+
+    async def before_call(self, body: ChatBody | CompletionBody, received: Received) -> None:
+        """Do what stands before the engine does; may change the body."""
+
+    def _faults_changed(self) -> None:
+        self.engine.apply_faults()
+        if self.faults.is_set("refuse"):
+            self._http.refuse()
+        else:
+            self._changing = asyncio.get_running_loop().create_task(self._http.open())
+
+
+@asynccontextmanager
+async def emulated_worker(options: WorkerOptions | None = None, **changes: Any) -> AsyncIterator[EmulatedWorker]:
+    """Run a worker in this process: ``async with emulated_worker(role="decode", time_scale=100.0) as worker``.
+
+    Args:
+        options: of the worker.
+        changes: fields of ``WorkerOptions``, in place of ``options``.
+    """
+    worker = EmulatedWorker(options if options is not None else WorkerOptions(**changes))
+    await worker.start()
+    try:
+        yield worker
+    finally:
+        await worker.stop()
