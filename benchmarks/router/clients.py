@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, cast
@@ -21,8 +22,8 @@ class Results:
 
     answers: int = 0
     """Complete and right, in the window or not."""
-    latencies_s: list[float] = field(default_factory=list)
-    first_chunks_s: list[float] = field(default_factory=list)
+    latencies_s: array[float] = field(default_factory=lambda: array("d"))
+    first_chunks_s: array[float] = field(default_factory=lambda: array("d"))
     errors: int = 0
     first_errors: list[str] = field(default_factory=list)
     open_clients: int = 0

@@ -35,6 +35,8 @@ class Load:
 
     shape: Shape
     connections: int
+    stagger_s: float
+    """Between the starts of two clients."""
     warm_up_s: float
     measured_s: float
     router_pid: int | None
@@ -84,12 +86,14 @@ class Load:
             requests = self.shape.requests()
             for _ in range(self.connections):
                 await Client(self.shape, requests, results).start(ports[0])
+                await asyncio.sleep(self.stagger_s)
             return
         requests = self.shape.requests(kv_transfer_params=TRANSFER_PARAMETERS)
         prefill = Shape(prompt_bytes=self.shape.prompt_bytes, stream=False)
         prefill_requests = prefill.requests(kv_transfer_params={"do_remote_decode": True, "do_remote_prefill": False})
         for _ in range(self.connections):
             await DirectClient(self.shape, requests, results).start_direct(prefill_requests, *ports)
+            await asyncio.sleep(self.stagger_s)
 
     @staticmethod
     async def _pass(results: Results, duration_s: float) -> None:
@@ -116,6 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--prompt-bytes", type=int, default=200, help="length of the prompt, at least 12")
     parser.add_argument("--stream", action="store_true")
+    parser.add_argument("--stagger-ms", type=float, default=0.0, help="between the starts of two clients")
     parser.add_argument("--warm-up-s", type=float, default=1.0)
     parser.add_argument("--measured-s", type=float, default=5.0)
     parser.add_argument("--router-pid", type=int, help="whose CPU time and memory is measured, with its children")
@@ -130,6 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     load = Load(
         shape=Shape(prompt_bytes=arguments.prompt_bytes, stream=arguments.stream),
         connections=arguments.connections,
+        stagger_s=arguments.stagger_ms / 1e3,
         warm_up_s=arguments.warm_up_s,
         measured_s=arguments.measured_s,
         router_pid=arguments.router_pid,

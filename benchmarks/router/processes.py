@@ -49,6 +49,10 @@ class ProcessTree:
                 pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         return pages * PAGE_BYTES / 2**20
 
+    def is_alive(self) -> bool:
+        """Whether none of the processes has ended."""
+        return all(Path(f"/proc/{pid}/statm").exists() for pid in self.pids)
+
 
 def _stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

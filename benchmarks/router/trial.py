@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -64,12 +64,20 @@ def measure(case: Case, target: Target, *, warm_up_s: float, measured_s: float) 
     """
     with bench(target, chunk_interval_ms=case.chunk_interval_ms) as ready:
         before = ready.counters()
-        result = run_load(
-            ready, [*case.load_arguments(), "--warm-up-s", str(warm_up_s), "--measured-s", str(measured_s)]
-        )
+        times = ["--warm-up-s", str(warm_up_s), "--measured-s", str(measured_s)]
+        with loading(ready, [*case.load_arguments(), *times]) as load:
+            result = load_result(load)
         after = ready.counters()
-    result["faults"] = [*result.pop("first_errors"), *unequal_work(result["answers"], before, after)]
+    result["faults"] = faults([result], before, after)
     return result
+
+
+def faults(results: Sequence[dict[str, Any]], before: dict[str, int], after: dict[str, int]) -> list[str]:
+    """Return all that makes loads worthless: wrong answers, no answers, or legs that do not fit the answers."""
+    answers = sum(result["answers"] for result in results)
+    wrong = [f"{result['errors']} wrong answers: {result['first_errors']}" for result in results if result["errors"]]
+    none = ["no answer at all"] if not answers else []
+    return [*wrong, *none, *unequal_work(answers, before, after)]
 
 
 def unequal_work(answers: int, before: dict[str, int], after: dict[str, int]) -> list[str]:
@@ -83,15 +91,21 @@ def unequal_work(answers: int, before: dict[str, int], after: dict[str, int]) ->
     ]
 
 
-def run_load(ready: Bench, arguments: list[str]) -> dict[str, Any]:
-    """Run the load generator and return what it prints.
+@contextlib.contextmanager
+def loading(ready: Bench, arguments: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the load generator; :func:`load_result` tells what it found."""
+    command = [sys.executable, str(HERE / "load.py"), *ready.aim(), *arguments]
+    with running(command, core=HARNESS_CORE, stdout=subprocess.PIPE) as load:
+        yield load
+
+
+def load_result(load: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """Wait for the load generator's end and return what it prints.
 
     Raises:
         TrialError: it printed nothing.
     """
-    command = [sys.executable, str(HERE / "load.py"), *ready.aim(), *arguments]
-    with running(command, core=HARNESS_CORE, stdout=subprocess.PIPE) as load:
-        output, _ = load.communicate()
+    output, _ = load.communicate()
     if not output:
         raise TrialError(f"the load generator ended with code {load.returncode} and said nothing on its output")
     result: dict[str, Any] = json.loads(output)
