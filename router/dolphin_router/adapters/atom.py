@@ -61,10 +61,10 @@ class AtomAdapter(EngineAdapter):
     def why_local(self, request: CompletionRequest) -> str | None:
         fields = request.fields
         if (fields.n or 1) > 1 or (fields.best_of or 1) > 1:
-            return "several-choices"  # The prefill worker's answer then has no parameters.
+            return "several_choices"  # The prefill worker's answer then has no parameters.
         limit = fields.max_tokens if fields.max_completion_tokens is None else fields.max_completion_tokens
         if limit is not None and limit <= 1:
-            return "one-token"  # The decode worker would add one to the prefill worker's.
+            return "one_token"  # The decode worker would add one to the prefill worker's.
         return why_local(request)
 
     def prefill_leg(self, request: CompletionRequest, prefill: Worker, decode: Worker, transfer_id: int) -> Leg:

@@ -35,7 +35,7 @@ def why_local(request: CompletionRequest) -> str | None:
     """
     fields = request.fields
     if fields.prompt_logprobs is not None:
-        return "prompt-logprobs"
+        return "prompt_logprobs"
     if fields.echo:
         return "echo"
     if is_batch(request) and prompt_count(request) > 1:

@@ -34,7 +34,7 @@ class SglangAdapter(EngineAdapter):
         """As elsewhere, but a batch can be shipped: it has a room for each prompt."""
         fields = request.fields
         if fields.prompt_logprobs is not None:
-            return "prompt-logprobs"
+            return "prompt_logprobs"
         return "echo" if fields.echo else None
 
     def prefill_leg(self, request: CompletionRequest, prefill: Worker, decode: Worker, transfer_id: int) -> Leg:

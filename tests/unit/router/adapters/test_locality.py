@@ -17,7 +17,7 @@ CompletionBuilder = Callable[..., CompletionRequest]
 def test_the_prompts_own_text_and_probabilities_are_local(
     adapter: EngineAdapter, completion: CompletionBuilder, members: dict[str, Any]
 ) -> None:
-    assert adapter.why_local(completion(**members)) in ("prompt-logprobs", "echo")
+    assert adapter.why_local(completion(**members)) in ("prompt_logprobs", "echo")
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,10 @@ def test_several_messages_are_one_prompt(adapter: EngineAdapter, chat: Completio
 @pytest.mark.parametrize(
     ("members", "reason"),
     [
-        ({"n": 2}, "several-choices"),
-        ({"best_of": 2}, "several-choices"),
-        ({"max_tokens": 1}, "one-token"),
-        ({"max_tokens": 50, "max_completion_tokens": 1}, "one-token"),
+        ({"n": 2}, "several_choices"),
+        ({"best_of": 2}, "several_choices"),
+        ({"max_tokens": 1}, "one_token"),
+        ({"max_tokens": 50, "max_completion_tokens": 1}, "one_token"),
         ({"max_tokens": 1, "max_completion_tokens": 50}, None),
         ({"max_tokens": 2}, None),
     ],
