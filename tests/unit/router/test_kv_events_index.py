@@ -132,9 +132,7 @@ def test_another_salt_or_adapter_is_another_prompt() -> None:
         _stored(PROMPT[:32]),
         _stored(PROMPT[:48], more=("salt",), extra_keys=[["salt"], None, None]),
         _stored(PROMPT[:64], more=("poet",), lora_name="poet", lora_id=1, extra_keys=[["poet"]] * 4),
-        _stored(
-            PROMPT, more=("both",), lora_name="poet", extra_keys=[["poet", "salt"], *[["poet"]] * (blocks - 1)]
-        ),
+        _stored(PROMPT, more=("both",), lora_name="poet", extra_keys=[["poet", "salt"], *[["poet"]] * (blocks - 1)]),
     )
     assert _held(index) == 32
     assert _held(index, model="llama") == 32
