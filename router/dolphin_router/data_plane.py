@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from .adapters.base import EngineAdapter
 from .completion_request import CompletionRequest, RequestError
+from .contract import Limits
 from .exchange.admission import Admission
 from .exchange.exchange import RETRY_AFTER, Exchange
 from .exchange.forward import Forward
@@ -19,8 +20,9 @@ from .http.deadlines import Deadlines
 from .http.request import Headers, HttpRequest
 from .http.response import Response
 from .http.server_connection import ClientGone
+from .prompt_reader import PromptReader, ReadPrompt
 from .request_record import RequestRecord
-from .routing import ActiveTable, Exclusions, Prompt, Route, RoutingRules, choose_route
+from .routing import ActiveTable, Exclusions, Route, RoutingRules, choose_route
 
 _COMPLETIONS: Final = {b"/v1/chat/completions": True, b"/v1/completions": False}
 """Paths on which a choice is made, and whether each is a chat."""
@@ -46,16 +48,6 @@ _NEVER_FORWARDED: Final = frozenset({b"/v1/load_lora_adapter", b"/v1/unload_lora
 """These change the worker."""
 
 
-class PromptReader(Protocol):
-    """Tells what routing must know of a prompt."""
-
-    def read(self, completion: CompletionRequest, record: RequestRecord) -> Prompt:
-        """Return what is known of the prompt, and note it in the record."""
-
-    def sent(self, record: RequestRecord, route: Route) -> None:
-        """Take note of where a prompt goes: its blocks will be cached there."""
-
-
 class Observer(Protocol):
     """Hears of every completion request that has ended."""
 
@@ -68,13 +60,6 @@ class Suspicion(Protocol):
 
     def suspect(self, state: WorkerState) -> None:
         """Take the worker out of use until it answers a probe."""
-
-
-class Limits(NamedTuple):
-    """How much is worked on at once."""
-
-    concurrent_requests: int = 4096
-    waiting_requests: int = 4096
 
 
 class DataPlane:
@@ -173,7 +158,7 @@ class DataPlane:
 
     # For exchanges
 
-    def route(self, completion: CompletionRequest, prompt: Prompt, exclusions: Exclusions) -> Route:
+    def route(self, completion: CompletionRequest, prompt: ReadPrompt, exclusions: Exclusions) -> Route:
         """Return where a request goes; ``NoRoute`` when nowhere."""
         return choose_route(
             completion,
@@ -185,12 +170,13 @@ class DataPlane:
             exclusions=exclusions,
         )
 
-    def routed(self, record: RequestRecord, route: Route) -> None:
+    def routed(self, prompt: ReadPrompt, route: Route) -> None:
         """Take note of where a request goes."""
-        self._prompts.sent(record, route)
+        self._prompts.sent(prompt, route)
 
     def finished(self, record: RequestRecord) -> None:
         """Take note of a request that is over."""
+        self._prompts.finished(record)
         self._observer.finished(record)
 
     def suspect(self, state: WorkerState) -> None:

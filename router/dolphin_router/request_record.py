@@ -8,6 +8,7 @@ from typing import Literal
 from .decision import Decision
 from .features import Features
 from .output_length import OutputInputs
+from .token_count import TokenEstimate
 
 Outcome = Literal["completed", "rejected", "failed", "client-closed"]
 """``rejected``: a worker answered with an error status, which was passed on. ``failed``: no worker's answer reached the
@@ -22,7 +23,7 @@ class RequestRecord:
     arrived_unix_s: float
     path: str
     model: str
-    prompt_bytes: int = 0
+    prompt_estimate: TokenEstimate | None = None
     prompt_keys: tuple[int, ...] = ()
     """Keys of the prompt's leading blocks in the prefix index."""
     prompt_seed: bytes = b""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol
 
 from .adapters.base import EngineAdapter
 from .candidates import choose_decode_worker, choose_prefill_worker
@@ -20,13 +20,19 @@ UNKNOWN_OUTPUT_TOKENS = 256.0
 """Expected length of an answer while no table says better."""
 
 
-class Prompt(NamedTuple):
+class Prompt(Protocol):
     """What is known of a prompt before any worker is chosen."""
 
-    tokens: int
-    cached_tokens: Callable[[Sequence[WorkerState]], Sequence[int]]
-    """For each worker, how many of the prompt's leading tokens it holds."""
-    output_inputs: OutputInputs
+    @property
+    def tokens(self) -> int:
+        """Its length."""
+
+    @property
+    def output_inputs(self) -> OutputInputs:
+        """What its answer's length is guessed from."""
+
+    def cached_tokens(self, workers: Sequence[WorkerState]) -> Sequence[int]:
+        """Return, for each worker, how many of the prompt's leading tokens it holds."""
 
 
 class ActiveTable(NamedTuple):

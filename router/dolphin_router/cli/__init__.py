@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from dolphin_router.contract import DocumentError
 
-from . import table
+from . import serve, table
 from .arguments import OneLineParser
 
 BAD_INPUT = 2
@@ -20,6 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = OneLineParser(prog="dolphin-router", description="Routes each request to local or remote prefill.")
     parser.add_argument("--version", action="version", version=f"dolphin-router {version('dolphin-routing')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    serve_parser = commands.add_parser("serve", help="run a router")
+    serve.add_arguments(serve_parser)
+    serve_parser.set_defaults(run=serve.serve)
     table.add_commands(commands.add_parser("table", help="read routing tables"))
     try:
         arguments = parser.parse_args(argv)

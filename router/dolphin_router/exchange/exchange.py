@@ -13,8 +13,9 @@ from dolphin_router.fleet import Claim
 from dolphin_router.http.request import Headers, HttpRequest
 from dolphin_router.http.response import Response
 from dolphin_router.http.upstream import Call, CallFailure
+from dolphin_router.prompt_reader import ReadPrompt
 from dolphin_router.request_record import Outcome, RequestRecord
-from dolphin_router.routing import Exclusions, NoRoute, Prompt, Route
+from dolphin_router.routing import Exclusions, NoRoute, Route
 
 from .headers import answer_headers, forwarded_headers, request_bytes
 from .prefill_leg import PrefillLeg
@@ -76,7 +77,7 @@ class Exchange:
         request: HttpRequest,
         response: Response,
         completion: CompletionRequest,
-        prompt: Prompt,
+        prompt: ReadPrompt,
         record: RequestRecord,
     ) -> None:
         self._data_plane = data_plane
@@ -140,7 +141,7 @@ class Exchange:
         self._claim = Claim(
             route.prefill, route.decode, prompt_tokens=features.prompt_tokens, effective_tokens=effective
         )
-        plane.routed(self._record, route)
+        plane.routed(self._prompt, route)
         self._answer = None
         if route.prefill is None:
             leg = plane.adapter.local_leg(self._completion)

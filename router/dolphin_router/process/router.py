@@ -1,0 +1,234 @@
+"""One router: its parts put together, kept in step with its configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from dolphin_router.adapters import adapter_named
+from dolphin_router.contract import DocumentError, RouterConfig
+from dolphin_router.data_plane import DataPlane
+from dolphin_router.decision import Action
+from dolphin_router.exchange.settings import ExchangeSettings
+from dolphin_router.fleet import Fleet
+from dolphin_router.http.limits import HttpLimits
+from dolphin_router.kv_events.event_index import EventIndex
+from dolphin_router.kv_events.subscriptions import EventSubscriptions
+from dolphin_router.output_inputs import OutputInputsReader
+from dolphin_router.prefix_index import CacheView, PrefixIndex
+from dolphin_router.probes import Prober
+from dolphin_router.prompt_reader import PromptReader
+from dolphin_router.request_record import RequestRecord
+from dolphin_router.routing import ActiveTable, RoutingRules
+from dolphin_router.server import Server
+from dolphin_router.sources.config_file import load_config, workers_of
+from dolphin_router.sources.file_watch import FileWatch
+from dolphin_router.token_count import TokenCounter
+
+from .options import Options
+from .table_file import TableFile, TableReloads, why_impossible
+
+logger = logging.getLogger(__name__)
+
+CACHED_TOKENS = 262_144
+"""Prompt tokens that a worker's prefix cache is taken to hold unless the configuration says otherwise."""
+
+
+class Router:
+    """Answers clients. Made within a running event loop."""
+
+    def __init__(self, config: RouterConfig, options: Options, *, config_path: Path | None = None) -> None:
+        """Put the parts together; nothing listens yet.
+
+        Args:
+            config: what to do.
+            options: addresses and keys.
+            config_path: the file that the configuration came from, to be watched; none when it came from flags.
+        """
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._options = options
+        self._config_path = config_path
+        self.config = config
+        self.adapter = adapter_named(config.engine)
+        self.table_reloads = TableReloads()
+        self.shadow_reloads = TableReloads()
+        self.config_refusals = 0
+        self.fleet = Fleet(loop, connect_timeout_s=config.timeouts.connect_s)
+        self.prober = Prober(self.fleet, self.adapter)
+        self.history = PrefixIndex(capacity_tokens=config.cached_tokens or CACHED_TOKENS)
+        self.events = EventIndex()
+        self._subscriptions: EventSubscriptions | None = None
+        self._cache_view = CacheView(self.history, self.events)
+        self.server = Server(self, loop=loop, limits=HttpLimits(body_bytes=config.limits.body_bytes))
+        self.plane = DataPlane(
+            loop=loop,
+            fleet=self.fleet,
+            adapter=self.adapter,
+            prompts=PromptReader(
+                counter=TokenCounter(),
+                view=self._cache_view,
+                outputs=OutputInputsReader(key=options.secret),
+                clock=loop.time,
+                has_events=lambda: self._subscriptions is not None,
+            ),
+            observer=self,
+            settings=settings_of(config),
+            rules=rules_of(config),
+            limits=config.limits,
+            deadlines=self.server.deadlines,
+            suspicion=self.prober,
+        )
+        self._tables: dict[str, tuple[str, TableFile]] = {}
+        self._config_watch: FileWatch | None = None
+        self.handle = self.plane.handle
+
+    async def start(self) -> None:
+        """Load the tables, look for workers, listen.
+
+        Raises:
+            DocumentError: a table cannot be used.
+            OSError: the address or the certificate cannot be used.
+        """
+        self._apply_tables(self.config)
+        self._apply_workers(self.config)
+        tls = None
+        if self._options.tls_certificate is not None:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            tls.load_cert_chain(self._options.tls_certificate, self._options.tls_key)
+        await self.server.start(
+            self._options.host, self._options.port, tls=tls, shares_port=self._options.processes > 1
+        )
+        if self._config_path is not None:
+            self._config_watch = FileWatch(self._config_path, self._reload_config)
+
+    async def stop(self) -> int:
+        """Finish what is under way, then close everything. Return how many answers were cut."""
+        self.plane.is_draining = True
+        cut = await self.server.stop(patience_s=self._options.patience_s)
+        if self._config_watch is not None:
+            self._config_watch.close()
+        for _, table_file in self._tables.values():
+            table_file.close()
+        self.prober.close()
+        if self._subscriptions is not None:
+            await self._subscriptions.close()
+        self.fleet.close()
+        return cut
+
+    def apply(self, config: RouterConfig) -> None:
+        """Take a new configuration over. What is under way goes on as it began.
+
+        Raises:
+            DocumentError: it cannot be used; the old one stays.
+        """
+        for name in ("engine", "cached_tokens"):
+            if getattr(config, name) != getattr(self.config, name):
+                raise DocumentError(
+                    source=str(self._config_path or "configuration"),
+                    field=name,
+                    problem="cannot change while the router runs",
+                    remedy="restart the router",
+                )
+        self._apply_tables(config)
+        self.plane.settings = settings_of(config)
+        self.plane.rules = rules_of(config)
+        self.plane.admission.change(
+            places=config.limits.concurrent_requests, waiting_places=config.limits.waiting_requests
+        )
+        self.server.limits = HttpLimits(body_bytes=config.limits.body_bytes)
+        self.config = config
+        self._apply_workers(config)
+
+    def finished(self, record: RequestRecord) -> None:
+        """Take note of a request that is over."""
+
+    # Keeping in step
+
+    def _reload_config(self) -> None:
+        assert self._config_path is not None
+        try:
+            self.apply(load_config(self._config_path))
+        except DocumentError as error:
+            self.config_refusals += 1
+            logger.error("configuration refused, the one in use stays: %s", error)
+        else:
+            logger.info("configuration in use path=%s workers=%d", self._config_path, len(self.fleet.workers))
+
+    def _apply_workers(self, config: RouterConfig) -> None:
+        workers = tuple(workers_of(config))
+        before = {state.name for state in self.fleet.workers}
+        self.fleet.update(workers)
+        self.prober.follow()
+        for name in before - {worker.name for worker in workers}:
+            self._cache_view.forget(name)
+        if self._subscriptions is None and any(worker.kv_events_endpoint for worker in workers):
+            self._subscriptions = EventSubscriptions(self.events)
+        if self._subscriptions is not None:
+            self._subscriptions.follow(workers)
+
+    def _apply_tables(self, config: RouterConfig) -> None:
+        def assign_active(active: ActiveTable | None) -> None:
+            self.plane.active = active
+
+        def assign_shadow(shadow: ActiveTable | None) -> None:
+            self.plane.shadow = shadow
+
+        has_aggregated = bool(config.workers.aggregated)
+        self._apply_table("table", config.table, assign_active, self.table_reloads, has_aggregated=has_aggregated)
+        self._apply_table(
+            "shadow_table", config.shadow_table, assign_shadow, self.shadow_reloads, has_aggregated=has_aggregated
+        )
+
+    def _apply_table(
+        self,
+        slot: str,
+        path: str | None,
+        assign: Callable[[ActiveTable | None], None],
+        reloads: TableReloads,
+        *,
+        has_aggregated: bool,
+    ) -> None:
+        old_path, old = self._tables.get(slot, (None, None))
+        if path == old_path:
+            return
+        if path is not None:
+            new = TableFile(
+                Path(path),
+                assign=assign,
+                check=lambda table: why_impossible(table, self.adapter, has_aggregated=has_aggregated),
+                reloads=reloads,
+            )
+            self._tables[slot] = (path, new)
+        else:
+            assign(None)
+            del self._tables[slot]
+        if old is not None:
+            old.close()
+
+
+def settings_of(config: RouterConfig) -> ExchangeSettings:
+    """Return how long to wait and how often to try."""
+    timeouts = config.timeouts
+    return ExchangeSettings(
+        prefill_timeout_s=timeouts.prefill_s,
+        first_byte_timeout_s=timeouts.first_byte_s,
+        stream_idle_timeout_s=timeouts.stream_idle_s,
+        client_stall_timeout_s=timeouts.client_stall_s,
+        queue_timeout_s=timeouts.queue_s,
+        prefill_retries=config.prefill_retries,
+        decode_retries=config.decode_retries,
+        on_prefill_error=config.on_prefill_error,
+        explain=config.explain,
+    )
+
+
+def rules_of(config: RouterConfig) -> RoutingRules:
+    """Return the guards' settings."""
+    return RoutingRules(
+        fallback_action=Action.from_text(config.fallback_action),
+        local_without_prefill_worker=config.on_no_prefill_worker == "local",
+    )
