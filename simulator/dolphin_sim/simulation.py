@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dolphin_router.contract import Split
+from dolphin_sim.engine.decodes import NEVER_STEP
 from dolphin_sim.engine.loop import advance
 from dolphin_sim.engine.prefix_cache import empty_cache
 from dolphin_sim.engine.routing import NO_CLUSTER, Scratch
@@ -23,7 +24,6 @@ from dolphin_sim.engine.state import (
     Floats,
     Records,
 )
-from dolphin_sim.engine.worker import NEVER_STEP
 from dolphin_sim.hardware.law import engine_settings
 from dolphin_sim.hardware.profile import HardwareProfile
 from dolphin_sim.outcomes import Outcomes

@@ -10,29 +10,17 @@ A run of steps that are nothing but decoding is one event. It is cut at the next
 from __future__ import annotations
 
 from dolphin_sim.compiled import compiled_inside
-from dolphin_sim.engine.links import start_overhead, start_transfer
+from dolphin_sim.engine.decodes import finish_decodes, join, leave
+from dolphin_sim.engine.links import start_transfer
 from dolphin_sim.engine.memory import admit, free_tokens, release, share_blocks, take_tokens
+from dolphin_sim.engine.prefills import advance_prefills, count_in_queue, schedule_prefills, step_budget_tokens
 from dolphin_sim.engine.queues import pop_front, push_back, push_front
-from dolphin_sim.engine.state import (
-    ARRIVED,
-    DECODING,
-    FINISHED,
-    NONE,
-    PREFILLING,
-    QUEUED,
-    READY,
-    ROOMLESS,
-    SHIPPING,
-    WAITING,
-    Engine,
-    Settings,
-)
-from dolphin_sim.engine.step_time import attention_pairs, decode_attention_s, prefill_s
+from dolphin_sim.engine.state import ARRIVED, NONE, QUEUED, READY, ROOMLESS, WAITING, Engine
+from dolphin_sim.engine.step_time import decode_attention_s
 
 # A run takes the memory for all its steps when it begins, which evicts cached blocks before their time. This bounds how
 # many, and the work of planning a run that is cut soon after.
 LONGEST_RUN_STEPS = 128
-NEVER_STEP = 1 << 62
 
 
 @compiled_inside
@@ -101,27 +89,6 @@ def return_kv(engine: Engine, r: int, now_s: float) -> None:
 
 
 @compiled_inside
-def count_in_queue(engine: Engine, worker: int, r: int, cached: int) -> None:
-    """Set what the request adds to the worker's queue, now that ``cached`` of its tokens are thought to be there."""
-    request = engine.requests[r]
-    state = engine.workers[worker]
-    settings = engine.settings
-    step_tokens = _step_budget_tokens(settings, worker)
-    tokens = request.target_tokens - cached
-    seconds = prefill_s(settings, tokens, cached, step_tokens)
-    state.queue_tokens += tokens - request.counted_tokens
-    state.queue_s += seconds - request.counted_s
-    request.counted_tokens = tokens
-    request.counted_s = seconds
-
-
-@compiled_inside
-def _step_budget_tokens(settings: Settings, worker: int) -> int:
-    """Return how many tokens a step of the worker may compute."""
-    return settings.prefill_step_tokens if worker < settings.prefill_workers else settings.decode_step_tokens
-
-
-@compiled_inside
 def wake(engine: Engine, worker: int, now_s: float) -> None:
     """Let the worker look at its queues: at once when idle, else at the end of the step that runs."""
     state = engine.workers[worker]
@@ -136,14 +103,14 @@ def begin_step(engine: Engine, worker: int, now_s: float) -> None:
     """Form the next batch and plan its end."""
     state = engine.workers[worker]
     settings = engine.settings
-    budget = _step_budget_tokens(settings, worker)
+    budget = step_budget_tokens(settings, worker)
     already_running = state.running_count
     while True:
         while (
             engine.queues[ARRIVED, worker, 0] != NONE
             and state.running_count + state.prefilling_count < settings.max_running
         ):
-            _join(engine, worker, pop_front(engine.requests, engine.queues[ARRIVED, worker]), 0)
+            join(engine, worker, pop_front(engine.requests, engine.queues[ARRIVED, worker]), 0)
         preempted = _make_room(engine, worker)
         already_running = min(already_running, state.running_count)
         # When all had to give way, others may take their places: with none running nothing would wake the worker.
@@ -152,7 +119,7 @@ def begin_step(engine: Engine, worker: int, now_s: float) -> None:
     decodes = state.running_count
     # Memory for a run's tokens is taken when the run begins, since transfers may take more while it lasts.
     take_tokens(engine, worker, decodes)
-    prefill_tokens, pairs, load_s = _schedule_prefills(engine, worker, max(budget - decodes, 0), not preempted)
+    prefill_tokens, pairs, load_s = schedule_prefills(engine, worker, max(budget - decodes, 0), not preempted)
     state.step_start_s = now_s
     if prefill_tokens == 0 and decodes == 0:
         state.step_end_s = float("inf")
@@ -188,9 +155,9 @@ def end_step(engine: Engine, worker: int) -> None:
         state.steps_done += steps
         state.context_tokens += state.running_count * steps
         if state.steps_done >= state.first_final_step:
-            _finish_decodes(engine, worker, now_s)
+            finish_decodes(engine, worker, now_s)
     if state.prefilling_count > 0:
-        _advance_prefills(engine, worker, now_s)
+        advance_prefills(engine, worker, now_s)
     _ship_where_room(engine, worker, now_s)
     begin_step(engine, worker, now_s)
 
@@ -227,59 +194,6 @@ def _lengthen_run(engine: Engine, worker: int, steps: int, until_s: float) -> No
 
 
 @compiled_inside
-def _join(engine: Engine, worker: int, r: int, generated: int) -> None:
-    """Add a request, with ``generated`` answer tokens so far, to the running batch."""
-    state = engine.workers[worker]
-    request = engine.requests[r]
-    request.phase = DECODING
-    request.generated_tokens = generated
-    request.joined_step = state.steps_done
-    request.final_step = state.steps_done + request.output_tokens - generated
-    engine.running[worker, state.running_count] = r
-    state.running_count += 1
-    state.context_tokens += request.prompt_tokens + generated
-    state.first_final_step = min(state.first_final_step, request.final_step)
-
-
-@compiled_inside
-def _leave(engine: Engine, worker: int, r: int) -> int:
-    """Undo the joining in the batch's sums and return the tokens generated in it."""
-    state = engine.workers[worker]
-    request = engine.requests[r]
-    grown = state.steps_done - request.joined_step
-    state.context_tokens -= request.prompt_tokens + request.generated_tokens + grown
-    request.generated_tokens += grown
-    return int(grown)
-
-
-@compiled_inside
-def _finish_decodes(engine: Engine, worker: int, now_s: float) -> None:
-    state = engine.workers[worker]
-    kept = 0
-    first_final_step = NEVER_STEP
-    for i in range(state.running_count):
-        r = engine.running[worker, i]
-        request = engine.requests[r]
-        if request.final_step <= state.steps_done:
-            release(engine, worker, r, _leave(engine, worker, r))
-            _finish(engine, r, now_s)
-        else:
-            engine.running[worker, kept] = r
-            kept += 1
-            first_final_step = min(first_final_step, request.final_step)
-    state.running_count = kept
-    state.first_final_step = first_final_step
-
-
-@compiled_inside
-def _finish(engine: Engine, r: int, now_s: float) -> None:
-    request = engine.requests[r]
-    request.phase = FINISHED
-    request.finish_s = now_s
-    engine.workers[request.decode_worker].assigned_tokens -= request.prompt_tokens
-
-
-@compiled_inside
 def _make_room(engine: Engine, worker: int) -> bool:
     """Preempt the latest until every running request can grow by a token; tell if any was.
 
@@ -295,7 +209,7 @@ def _make_room(engine: Engine, worker: int) -> bool:
         else:
             state.running_count -= 1
             r = engine.running[worker, state.running_count]
-            grown = _leave(engine, worker, r)
+            grown = leave(engine, worker, r)
         request = engine.requests[r]
         release(engine, worker, r, grown)
         request.preemptions += 1
@@ -306,98 +220,6 @@ def _make_room(engine: Engine, worker: int) -> bool:
         push_front(engine.requests, engine.queues[WAITING, worker], r)
         preempted = True
     return preempted
-
-
-@compiled_inside
-def _schedule_prefills(engine: Engine, worker: int, budget: int, admitting: bool) -> tuple[int, float, float]:
-    """Give out ``budget`` tokens, to new requests only when ``admitting``.
-
-    Returns the tokens given, their attention pairs, and the seconds of reads from the host tier.
-    """
-    state = engine.workers[worker]
-    given = 0
-    pairs = 0.0
-    load_s = 0.0
-    for i in range(state.prefilling_count):
-        request = engine.requests[engine.prefilling[worker, i]]
-        chunk = min(budget - given, request.target_tokens - request.computed_tokens)
-        request.chunk_tokens = chunk
-        given += chunk
-        pairs += attention_pairs(float(chunk), float(request.computed_tokens))
-    places = engine.settings.max_running - state.running_count
-    while admitting and given < budget and state.prefilling_count < places:
-        r = int(engine.queues[WAITING, worker, 0])
-        if r == NONE:
-            break
-        # The cache is looked up now, not when the request came: what was computed meanwhile counts.
-        seconds = admit(engine, worker, r)
-        if seconds < 0.0:
-            break
-        pop_front(engine.requests, engine.queues[WAITING, worker])
-        request = engine.requests[r]
-        request.phase = PREFILLING
-        request.reused_tokens = request.computed_tokens
-        count_in_queue(engine, worker, r, request.computed_tokens)
-        chunk = min(budget - given, request.target_tokens - request.computed_tokens)
-        request.chunk_tokens = chunk
-        given += chunk
-        pairs += attention_pairs(float(chunk), float(request.computed_tokens))
-        load_s += seconds
-        engine.prefilling[worker, state.prefilling_count] = r
-        state.prefilling_count += 1
-    return given, pairs, load_s
-
-
-@compiled_inside
-def _advance_prefills(engine: Engine, worker: int, now_s: float) -> None:
-    state = engine.workers[worker]
-    kept = 0
-    for i in range(state.prefilling_count):
-        r = engine.prefilling[worker, i]
-        request = engine.requests[r]
-        request.computed_tokens += request.chunk_tokens
-        state.computed_tokens += request.chunk_tokens
-        share_blocks(engine, worker, r, request.computed_tokens)
-        if request.computed_tokens < request.target_tokens:
-            seconds = request.counted_s * request.chunk_tokens / request.counted_tokens
-            state.queue_tokens -= request.chunk_tokens
-            state.queue_s -= seconds
-            request.counted_tokens -= request.chunk_tokens
-            request.counted_s -= seconds
-            engine.prefilling[worker, kept] = r
-            kept += 1
-        else:
-            state.queue_tokens -= request.counted_tokens
-            state.queue_s -= request.counted_s
-            request.counted_tokens = 0
-            request.counted_s = 0.0
-            _complete_prefill(engine, worker, r, now_s)
-        request.chunk_tokens = 0
-    state.prefilling_count = kept
-    if engine.queues[WAITING, worker, 0] == NONE and kept == 0:
-        # Sums of parts differ from the whole by rounding errors, which would pile up for ever.
-        state.queue_s = 0.0
-
-
-@compiled_inside
-def _complete_prefill(engine: Engine, worker: int, r: int, now_s: float) -> None:
-    request = engine.requests[r]
-    # A router knows of a prefill's end by the worker's answer: of a remote one by the prefill worker's, before the
-    # transfer.
-    engine.workers[worker].dispatched_tokens -= request.dispatched_tokens
-    request.dispatched_tokens = 0
-    if worker < engine.settings.prefill_workers:
-        request.phase = SHIPPING
-        start_overhead(engine, r, now_s)
-        return
-    # The step that computes the last prompt token also yields the next token of the answer.
-    if request.first_token_s == float("inf"):
-        request.first_token_s = now_s
-    if request.generated_tokens + 1 >= request.output_tokens:
-        release(engine, worker, r, 0)
-        _finish(engine, r, now_s)
-    else:
-        _join(engine, worker, r, request.generated_tokens + 1)
 
 
 @compiled_inside
