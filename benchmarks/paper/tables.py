@@ -11,11 +11,14 @@ import re
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 Case = dict[str, Any]
+Columns = dict[str, Callable[[Case], str]]
+Table = Callable[[Sequence[Case]], str]
 
 ROUNDS = (16, 26, 50, 80)
 
@@ -69,71 +72,41 @@ def best_rule(case: Case) -> str:
     return max(rules, key=lambda name: mean(case, name, "attainment") or 0.0)
 
 
-def headline(cases: Sequence[Case]) -> str:
-    """The learned table beside the rules."""
-    rules = ("always-remote", "dynamo-isl-bounding", "tuned-effective-length", "tuned-dynamo-isl-or-load", "tuned-cost")
-    rows = [
-        [
-            case["split"],
-            case["label"],
-            attained(case, "learned"),
-            attained(case, "exhaustive-best"),
-            *(attained(case, rule) for rule in rules),
-            lead(case, best_rule(case)),
-            latencies(case, "learned"),
-            change(case, "dynamo-isl-bounding"),
-            change(case, "dynamo-default"),
-        ]
-        for case in cases
-    ]
-    header = [
-        "split",
-        "case",
-        "learned",
-        "best of 256",
-        *rules,
-        "lead over best rule",
-        "P90 TTFT s / TPOT ms",
-        "vs dynamo-isl-bounding",
-        "vs dynamo-default",
-    ]
-    return markdown(header, rows)
+def lead_over_best_rule(case: Case) -> str:
+    """Return the learned table's lead over the rule that is best in this case."""
+    return lead(case, best_rule(case))
 
 
-def variants(cases: Sequence[Case]) -> str:
-    """One row a variant, with the search's course."""
-    rows = [
-        [
-            case["split"],
-            case["label"],
-            attained(case, "learned"),
-            attained(case, "exhaustive-best"),
-            attained(case, "always-remote"),
-            attained(case, "dynamo-isl-bounding"),
-            attained(case, "tuned-effective-length"),
-            attained(case, "tuned-cost"),
-            latencies(case, "learned"),
-            change(case, "dynamo-isl-bounding"),
-            f"{statistics.fmean(seed['rounds_to_settle'] for seed in case['seeds']):.0f}",
-            f"{case['seeds'][0]['problem']['rate_per_s']:.3g}",
-        ]
-        for case in cases
-    ]
-    header = [
-        "split",
-        "case",
-        "learned",
-        "best of 256",
-        "always-remote",
-        "dynamo-isl-bounding",
-        "tuned-effective-length",
-        "tuned-cost",
-        "P90 TTFT s / TPOT ms",
-        "vs dynamo-isl-bounding",
-        "rounds to settle",
-        "requests/s",
-    ]
-    return markdown(header, rows)
+def rounds_to_settle(case: Case) -> str:
+    """Return after how many rounds the search had its result, averaged over the seeds."""
+    return f"{statistics.fmean(seed['rounds_to_settle'] for seed in case['seeds']):.0f}"
+
+
+def rate(case: Case) -> str:
+    """Return the first seed's requests a second."""
+    return f"{case['seeds'][0]['problem']['rate_per_s']:.3g}"
+
+
+def comparison(rules: Sequence[str], before: Columns, after: Columns) -> Table:
+    """Return what writes a table with a row for each case: who attains what, and the learned table's latencies.
+
+    Args:
+        rules: whose attainment is shown beside the learned table's.
+        before: columns before the latencies.
+        after: columns after the comparison of latencies with Dynamo's rule.
+    """
+    columns: Columns = {
+        "split": lambda case: case["split"],
+        "case": lambda case: case["label"],
+        "learned": lambda case: attained(case, "learned"),
+        "best of 256": lambda case: attained(case, "exhaustive-best"),
+        **{rule: partial(attained, policy=rule) for rule in rules},
+        **before,
+        "P90 TTFT s / TPOT ms": lambda case: latencies(case, "learned"),
+        "vs dynamo-isl-bounding": lambda case: change(case, "dynamo-isl-bounding"),
+        **after,
+    }
+    return lambda cases: markdown(list(columns), [[cell(case) for cell in columns.values()] for case in cases])
 
 
 def regret(cases: Sequence[Case]) -> str:
@@ -154,7 +127,20 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-GROUPS: dict[str, Callable[[Sequence[Case]], str]] = {
+RULES = ("always-remote", "dynamo-isl-bounding", "tuned-effective-length", "tuned-dynamo-isl-or-load", "tuned-cost")
+
+headline = comparison(
+    RULES,
+    {"lead over best rule": lead_over_best_rule},
+    {"vs dynamo-default": partial(change, baseline="dynamo-default")},
+)
+variants = comparison(
+    [rule for rule in RULES if rule != "tuned-dynamo-isl-or-load"],
+    {},
+    {"rounds to settle": rounds_to_settle, "requests/s": rate},
+)
+
+GROUPS: dict[str, Table] = {
     "headline": headline,
     "ablation": variants,
     "pure": variants,
