@@ -90,6 +90,12 @@ class CompletionRequest:
         """Without the client's :data:`CONTROL_MEMBERS`, else byte for byte as it came."""
         if self.prompt is None:
             raise RequestError(f"the body has no {'messages' if is_chat else 'prompt'}")
+        if not body.isascii():
+            # What is skipped above is not looked into, but no worker can read it if it is not text.
+            try:
+                body.decode()
+            except UnicodeDecodeError as error:
+                raise RequestError(f"the body is not UTF-8: {error}") from error
         if _has_control_members(self.fields):
             kept = {name: value for name, value in self.members().items() if name not in CONTROL_MEMBERS}
             self.body = msgspec.json.encode(kept)
@@ -106,7 +112,6 @@ class CompletionRequest:
 
     def with_members(self, **members: bytes) -> bytes:
         """Return the body with these members added, none of which it has; everything else stays byte for byte."""
-        end = self.body.rindex(b"}")
-        separator = b"" if self.body[:end].rstrip().endswith(b"{") else b","
-        added = b",".join(b'"%b":%b' % (name.encode(), value) for name, value in members.items())
-        return b"%b%b%b}" % (self.body[:end], separator, added)
+        # There is a prompt at least, so a comma is due.
+        added = [b',"%b":%b' % (name.encode(), value) for name, value in members.items()]
+        return b"".join((memoryview(self.body)[: self.body.rindex(b"}")], *added, b"}"))
