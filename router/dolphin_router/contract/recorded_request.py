@@ -11,6 +11,7 @@ from pydantic import Field
 
 from .clustering import ActionName
 from .model import NO_CONTROL_CHARACTERS, Count, DocumentPart, NonNegative
+from .output_model import PROMPT_BUCKETS
 
 RECORDED_FORMAT: Final = "dolphinrouting.dev/recorded/v1"
 RECORDED_BLOCK_DIGITS: Final = 16
@@ -53,7 +54,7 @@ class RecordedRequest(DocumentPart):
     turns: Count
     has_tools: bool
     json_response: bool
-    system_prompt_bucket: Count | None
+    system_prompt_bucket: Annotated[int, Field(ge=0, lt=PROMPT_BUCKETS)] | None
     prefill_effective_tokens: NonNegative | None
     decode_effective_tokens: NonNegative | None
     expected_output_tokens: NonNegative | None

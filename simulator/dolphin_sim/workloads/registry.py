@@ -35,7 +35,7 @@ def workload_by_name(
     """The generator of that name, else the trace in that file.
 
     Args:
-        name_or_path: one of WORKLOAD_NAMES, or a path to a Mooncake or Azure trace.
+        name_or_path: one of WORKLOAD_NAMES, or a path to a Mooncake or Azure trace or to what routers recorded.
         arrival: "poisson", "bursty" or, for traces only, "trace" (as recorded). None: as recorded for traces, "poisson"
             for generators; the conversations of "chat" and "agent" begin by it, and their later turns follow them.
         truncated_ok: for traces, leave out a last line that was cut off.
@@ -57,7 +57,7 @@ def workload_by_name(
     if not path.is_file():
         raise ValueError(
             f"workload: {str(name_or_path)!r} is neither a name nor a file; names are {', '.join(WORKLOAD_NAMES)},"
-            " and the path of a Mooncake or Azure trace is accepted, too"
+            " and the path of a Mooncake or Azure trace, or of recorded requests, is accepted, too"
         )
     trace = load_trace(path, truncated_ok=truncated_ok)
     return TraceWorkload(name=path.stem, requests=trace.requests, arrival=arrival or "trace")
