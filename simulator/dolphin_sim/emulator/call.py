@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import time
 import zlib
@@ -11,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dolphin_sim.emulator.answers import Answer, chat_prompt, natural_tokens
+from dolphin_sim.emulator.answers import Answer, natural_tokens
 from dolphin_sim.emulator.batch import Generation
 from dolphin_sim.emulator.errors import ApiError, KvLoadError
+from dolphin_sim.emulator.prompts import chat_tokens, check_prompt, completion_prompts
 from dolphin_sim.emulator.request_body import DEFAULT_COMPLETION_TOKENS, ChatBody, CompletionBody
-from dolphin_sim.emulator.tokens import VOCABULARY, tokenize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,11 +157,11 @@ def make_call(
     """
     if body.model not in (None, "", model):
         raise ApiError(404, f"The model `{body.model}` does not exist.", param="model")
-    prompts = [_chat_tokens(body)] if isinstance(body, ChatBody) else _completion_prompts(body)
+    prompts = [chat_tokens(body)] if isinstance(body, ChatBody) else completion_prompts(body)
     most = body.answer_tokens
     is_chat = isinstance(body, ChatBody)
     for prompt in prompts:
-        _check_prompt(prompt, most, longest_tokens, is_chat=is_chat)
+        check_prompt(prompt, most, longest_tokens, is_chat=is_chat)
     return Call(
         body=body,
         prompts=prompts,
@@ -196,56 +195,3 @@ def answer_length(call: Call, prompt: Sequence[int], digest: bytes, answer: Answ
     tokens = -(-end // token_characters)
     kept = end if body.include_stop_str_in_output else at
     return Length(tokens, "stop", stop, tokens * token_characters - kept)
-
-
-def _chat_tokens(body: ChatBody) -> list[int]:
-    tools = json.dumps(body.tools, sort_keys=True) if body.tools else ""
-    extra = {
-        name: value
-        for name in ("chat_template", "chat_template_kwargs", "documents")
-        if (value := getattr(body, name)) is not None
-    }
-    prefix = f"<|settings|>{json.dumps(extra, sort_keys=True)}\n" if extra else ""
-    text = prefix + chat_prompt(body.messages, add_generation_prompt=body.add_generation_prompt, tools=tools)
-    return tokenize(text)
-
-
-def _completion_prompts(body: CompletionBody) -> list[list[int]]:
-    prompt = body.prompt
-    if isinstance(prompt, str):
-        return [tokenize(prompt)]
-    assert prompt is not None
-    if not prompt:
-        raise ApiError(400, "Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
-    prompts: list[list[int]] = []
-    numbers = [each for each in prompt if isinstance(each, int)]
-    if numbers:
-        return [numbers]
-    for each in prompt:
-        if isinstance(each, str):
-            prompts.append(tokenize(each))
-        elif isinstance(each, list):
-            prompts.append(each)
-    return prompts
-
-
-def _check_prompt(prompt: Sequence[int], most: int | None, longest_tokens: int, *, is_chat: bool) -> None:
-    if not prompt:
-        raise ApiError(400, "The decoder prompt cannot be empty", param="prompt")
-    for token in (min(prompt), max(prompt)):
-        if not 0 <= token < VOCABULARY:
-            raise ApiError(400, f"Token id {token} is out of vocabulary", param="prompt")
-    limit = f"This model's maximum context length is {longest_tokens} tokens."
-    if len(prompt) >= longest_tokens:
-        part = "messages" if is_chat else "prompt"
-        message = (
-            f"{limit} However, you requested {len(prompt)} tokens in the {part}, "
-            f"Please reduce the length of the {part}."
-        )
-        raise ApiError(400, message, param="messages" if is_chat else "prompt")
-    if most is not None and len(prompt) + most > longest_tokens:
-        message = (
-            f"'max_tokens' or 'max_completion_tokens' is too large: {most}. {limit} and your request has "
-            f"{len(prompt)} input tokens ({most} > {longest_tokens} - {len(prompt)})."
-        )
-        raise ApiError(400, message, param="max_tokens")

@@ -55,7 +55,13 @@ class HttpListener:
 
     def __init__(self, app: ASGIApp, faults: Faults, *, host: str, port: int) -> None:
         self._config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=_KEEP_ALIVE_S, http=Connection
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            http=Connection,
         )
         self._config.load()
         self._state = ServerState()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 
-import msgspec
+from starlette.responses import JSONResponse, Response
 
 
 class ApiError(Exception):
@@ -26,12 +27,12 @@ class ApiError(Exception):
         )
         self.param = param
 
-    def body(self) -> bytes:
-        """Return the answer's body."""
-        return msgspec.json.encode(self.document())
+    def response(self, headers: Mapping[str, str] | None = None) -> Response:
+        """Return the answer."""
+        return JSONResponse(self.document(), status_code=self.status, headers=headers)
 
     def document(self) -> dict[str, object]:
-        """Return the same as a document."""
+        """Return the answer's body."""
         error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.status}
         return {"error": error}
 

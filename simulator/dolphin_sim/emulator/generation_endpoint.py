@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dolphin_sim.emulator.answer_format import DONE, AnswerFormat
@@ -13,11 +16,11 @@ from dolphin_sim.emulator.connection import Connection
 from dolphin_sim.emulator.errors import ApiError
 from dolphin_sim.emulator.received import Received
 from dolphin_sim.emulator.request_body import read_body
-from dolphin_sim.emulator.responses import read_whole_body, send_body, send_error
 
 if TYPE_CHECKING:
     from dolphin_sim.emulator.worker import EmulatedWorker
 
+_MID_STREAM = ("die-mid-stream", "stall-mid-stream")
 _STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8")]
 
 
@@ -31,24 +34,16 @@ class GenerationEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         received: Received = scope["received"]
-        body = await read_whole_body(receive)
+        body = await _whole_body(receive)
         if body is None:
-            received.finish("left")
             return
-        received.body = body
-        exchange = _Exchange(self._worker, scope["connection"], received, receive, send)
-        if await exchange.is_spoilt():
-            return
-        try:
-            call = await self._read(received)
-        except ApiError as error:
-            await send_error(send, received, error)
-            return
-        await exchange.answer(call)
+        exchange = _Exchange(self._worker, scope, receive, send)
+        if not await exchange.is_spoilt():
+            await exchange.answer(await self._call(body, received))
 
-    async def _read(self, received: Received) -> Call:
+    async def _call(self, content: bytes, received: Received) -> Call:
         worker = self._worker
-        body = read_body(received.body, self._kind)
+        body = read_body(content, self._kind)
         await worker.before_call(body, received)
         request_id = request_id_for(body, received.headers)
         try:
@@ -67,13 +62,12 @@ class GenerationEndpoint:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(
-        self, worker: EmulatedWorker, connection: Connection, received: Received, receive: Receive, send: Send
-    ) -> None:
+    def __init__(self, worker: EmulatedWorker, scope: Scope, receive: Receive, send: Send) -> None:
         self._worker = worker
         self._faults = worker.faults
-        self._connection = connection
-        self._received = received
+        self._scope = scope
+        self._connection: Connection = scope["connection"]
+        self._received: Received = scope["received"]
         self._receive = receive
         self._send = send
         self._run: Run | None = None
@@ -85,9 +79,8 @@ class _Exchange:
         fault = self._faults.take("status")
         if fault is not None:
             status = int(fault.value)
-            headers = [(b"retry-after", b"1")] if status in (429, 503) else []
-            error = ApiError(status, f"status {status} on demand")
-            await send_error(self._send, self._received, error, headers)
+            headers = {"retry-after": "1"} if status in (429, 503) else None
+            await self._respond(ApiError(status, f"status {status} on demand").response(headers))
             return True
         if self._faults.take("hang"):
             await self._wait_for_leaving()
@@ -95,12 +88,12 @@ class _Exchange:
         return False
 
     async def answer(self, call: Call) -> None:
-        """Run the call, and stop it when the client leaves."""
-        try:
-            run = self._worker.engine.start_run(call)
-        except ApiError as error:
-            await send_error(self._send, self._received, error)
-            return
+        """Run the call, and stop it when the client leaves.
+
+        Raises:
+            ApiError: the engine refuses the call.
+        """
+        run = self._worker.engine.start_run(call)
         self._run = run
         watch = asyncio.create_task(self._watch())
         try:
@@ -111,11 +104,9 @@ class _Exchange:
         finally:
             watch.cancel()
             self._worker.engine.abort(run)
-            self._received.finish("left" if self._has_left else "answered")
 
     async def _stream(self, run: Run) -> None:
         written = AnswerFormat(run, self._worker.options.model)
-        self._received.status = 200
         # As in vLLM, the head goes out before the first token is there.
         await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
         sent = [0] * len(run.choices)
@@ -124,7 +115,8 @@ class _Exchange:
             await run.changed.wait()
             run.changed.clear()
             if run.failure is not None:
-                await self._send_chunk(_event(ApiError(500, "Internal server error").body()))
+                failure = ApiError(500, "Internal server error").document()
+                await self._send_chunk(b"data: " + msgspec.json.encode(failure) + b"\n\n")
                 break
             for place, choice in enumerate(run.choices):
                 stop = choice.generated_tokens
@@ -153,30 +145,31 @@ class _Exchange:
         if self._has_left:
             return
         if run.failure is not None:
-            await send_error(self._send, self._received, ApiError(500, "Internal server error"))
+            await self._respond(ApiError(500, "Internal server error").response())
             return
         await self._worker.engine.settled(run)
-        if await self._breaks_off("die-mid-stream", at_chunk=None):
-            return
-        if await self._breaks_off("stall-mid-stream", at_chunk=None):
-            return
+        for kind in _MID_STREAM:
+            if await self._breaks_off(kind):
+                return
         body = AnswerFormat(run, self._worker.options.model).whole()
-        self._received.status = 200
-        await send_body(self._send, 200, body)
+        await self._respond(Response(body, media_type="application/json"))
+
+    async def _respond(self, response: Response) -> None:
+        await response(self._scope, self._receive, self._send)
 
     async def _send_chunk(self, chunk: bytes) -> None:
         if self._has_left:
             return
-        for kind in ("die-mid-stream", "stall-mid-stream"):
-            if await self._breaks_off(kind, at_chunk=self._chunks):
+        for kind in _MID_STREAM:
+            if self._chunks >= self._faults.value(kind, math.inf) and await self._breaks_off(kind):
                 return
         self._chunks += 1
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
-    async def _breaks_off(self, kind: str, *, at_chunk: int | None) -> bool:
-        if not self._faults.is_set(kind) or (at_chunk is not None and at_chunk < self._faults.value(kind, 0.0)):
+    async def _breaks_off(self, kind: str) -> bool:
+        """Do what a fault says in the middle of an answer; tell if there was one."""
+        if self._faults.take(kind) is None:
             return False
-        self._faults.take(kind)
         self._received.finish("fault")
         if kind == "die-mid-stream":
             self._connection.reset()
@@ -198,5 +191,13 @@ class _Exchange:
             pass
 
 
-def _event(document: bytes) -> bytes:
-    return b"data: " + document + b"\n\n"
+async def _whole_body(receive: Receive) -> bytes | None:
+    """Return a request's body; None when the client leaves before it is there."""
+    parts: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        parts.append(message["body"])
+        if not message["more_body"]:
+            return b"".join(parts)

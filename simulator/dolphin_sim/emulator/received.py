@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from starlette.types import Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_RECEIVED = 10_000
 
@@ -30,14 +31,6 @@ class Received:
     headers: dict[str, str] = field(default_factory=dict)
     """Names in lower case; of repeated ones the last."""
 
-    @classmethod
-    def of(cls, scope: Scope) -> Received:
-        """Return what is known before the body has come."""
-        raw = list(scope["headers"])
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
-        now_s = asyncio.get_running_loop().time()
-        return cls(scope["method"], scope["path"], raw, now_s, headers=headers)
-
     @property
     def json(self) -> Any:
         """The body, read as JSON."""
@@ -48,3 +41,37 @@ class Received:
         if self.end == "open":
             self.end = end
             self.ended_s = asyncio.get_running_loop().time()
+
+
+class Recorder:
+    """An ASGI application that writes down what passes to and from another."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.requests: deque[Received] = deque(maxlen=MOST_RECEIVED)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        raw = list(scope["headers"])
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
+        now_s = asyncio.get_running_loop().time()
+        received = Received(scope["method"], scope["path"], raw, now_s, headers=headers)
+        self.requests.append(received)
+        scope["received"] = received
+
+        async def noted_receive() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                received.finish("left")
+            else:
+                received.body += message["body"]
+            return message
+
+        async def noted_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                received.status = message["status"]
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                received.finish("answered")
+
+        await self._app(scope, noted_receive, noted_send)

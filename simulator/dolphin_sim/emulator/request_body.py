@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -11,6 +11,7 @@ from dolphin_sim.emulator.errors import ApiError
 
 MOST_LOGPROBS = 20
 DEFAULT_COMPLETION_TOKENS = 16
+Body = TypeVar("Body", bound=BaseModel)
 Token = Annotated[int, Field(strict=True)]
 
 
@@ -189,6 +190,30 @@ class ChatBody(GenerationBody):
         return (self.top_logprobs or 0) if self.logprobs else None
 
 
+class TokenizeBody(BaseModel):
+    """The body of a request to ``/tokenize``."""
+
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+    add_generation_prompt: bool = True
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    documents: list[dict[str, Any]] | None = None
+
+    @classmethod
+    def read(cls, body: bytes) -> TokenizeBody:
+        """Return a body's members.
+
+        Raises:
+            ApiError: no JSON, wrong types, or not exactly one of prompt and messages.
+        """
+        read = _validated(cls, read_json(body))
+        if (read.prompt is None) == (read.messages is None):
+            raise ApiError(400, "1 validation error: give either prompt or messages", kind="Bad Request")
+        return read
+
+
 def read_body(body: bytes, kind: Literal["chat", "completion"]) -> ChatBody | CompletionBody:
     """Return a request's members.
 
@@ -196,13 +221,7 @@ def read_body(body: bytes, kind: Literal["chat", "completion"]) -> ChatBody | Co
         ApiError: no JSON, wrong types, or values that vLLM refuses.
     """
     document = read_json(body)
-    model = ChatBody if kind == "chat" else CompletionBody
-    try:
-        read = model.model_validate(document)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        param = ".".join(str(part) for part in first["loc"][:1]) or None
-        raise ApiError(400, f"1 validation error: {param}: {first['msg']}", kind="Bad Request", param=param) from error
+    read = _validated(ChatBody, document) if kind == "chat" else _validated(CompletionBody, document)
     read.check()
     return read
 
@@ -220,6 +239,15 @@ def read_json(body: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ApiError(400, "1 validation error: Input should be a valid dictionary", kind="Bad Request")
     return document
+
+
+def _validated(model: type[Body], document: dict[str, Any]) -> Body:
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        param = ".".join(str(part) for part in first["loc"][:1]) or None
+        raise ApiError(400, f"1 validation error: {param}: {first['msg']}", kind="Bad Request", param=param) from error
 
 
 def _check_logprobs(count: int | None) -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from dolphin_sim.emulator.application import make_application
 from dolphin_sim.emulator.connection import HttpListener
-from dolphin_sim.emulator.endpoints import Endpoints
 from dolphin_sim.emulator.engine import EmulatedEngine
 from dolphin_sim.emulator.faults import Faults
 from dolphin_sim.emulator.ledger import Ledger
 from dolphin_sim.emulator.options import WorkerOptions
-from dolphin_sim.emulator.received import MOST_RECEIVED, Received
+from dolphin_sim.emulator.received import Received, Recorder
 from dolphin_sim.emulator.request_body import ChatBody, CompletionBody
 
 _POLL_S = 0.002
@@ -27,10 +26,10 @@ class EmulatedWorker:
         self.options = options
         self.faults = Faults(options.faults)
         self.engine = EmulatedEngine(options, self.faults)
-        self.requests: deque[Received] = deque(maxlen=MOST_RECEIVED)
+        recorder = Recorder(make_application(self))
+        self.requests = recorder.requests
         """What came in, the newest last."""
-        self.engine_paths: dict[str, Callable[[], Any]] = {}
-        self._http = HttpListener(Endpoints(self), self.faults, host=options.host, port=options.port)
+        self._http = HttpListener(recorder, self.faults, host=options.host, port=options.port)
         self._changing: asyncio.Task[None] | None = None
 
     @property
@@ -81,10 +80,6 @@ class EmulatedWorker:
         async with asyncio.timeout(timeout_s):
             while not condition():
                 await asyncio.sleep(_POLL_S)
-
-    def metrics_text(self) -> bytes:
-        """Return what ``/metrics`` answers."""
-        return self.engine.metrics.text()
 
     async def before_call(self, body: ChatBody | CompletionBody, received: Received) -> None:
         """Do what stands before the engine does; may change the body."""

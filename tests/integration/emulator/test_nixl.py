@@ -144,7 +144,10 @@ def test_a_lease_that_nobody_claims_expires(with_pair: Callable[..., None]) -> N
         assert prefill.engine.memory.used_share > 0.0
         await prefill.wait_until(lambda: bool(prefill.ledger.expired))
         assert prefill.engine.memory.used_share == 0.0
-        assert b'vllm:nixl_num_kv_expired_reqs_total{engine="0",model_name="emulated"} 1.0' in prefill.metrics_text()
+        assert (
+            b'vllm:nixl_num_kv_expired_reqs_total{engine="0",model_name="emulated"} 1.0'
+            in prefill.engine.metrics.text()
+        )
         late = await client.complete(decode, prompt=PROMPT, kv_transfer_params=parameters)
         assert late.status_code == 500
         assert "its lease ended: expired" in prefill.ledger.errors[0]

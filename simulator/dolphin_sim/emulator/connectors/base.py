@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from starlette.routing import Route
+
 from dolphin_sim.emulator.borrower import KvSource
 from dolphin_sim.emulator.call import Call, Choice
 from dolphin_sim.emulator.request_body import GenerationBody
@@ -20,6 +22,10 @@ class Connector:
 
     async def stop(self) -> None:
         """Close it."""
+
+    def routes(self) -> list[Route]:
+        """Return the paths that the worker serves for the protocol."""
+        return []
 
     def check(self, call: Call) -> None:
         """Refuse calls that the protocol does not allow.
