@@ -39,7 +39,7 @@ def _ours(ports: Ports) -> list[str]:
         *(str(Path(sys.executable).with_name("dolphin-router")), "serve"),
         *("--host", "127.0.0.1", "--port", str(ports.router)),
         *("--prefill", f"http://127.0.0.1:{ports.prefill}", "--decode", f"http://127.0.0.1:{ports.decode}"),
-        *("--engine", "vllm-nixl", "--table", str(RESULTS / "table.json")),
+        *("--engine", "vllm-nixl", "--table", str(RESULTS / "table.json"), "--admin-port", str(ports.metrics)),
     ]
 
 
