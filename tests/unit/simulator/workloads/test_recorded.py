@@ -235,7 +235,6 @@ def test_recorded_requests_can_be_named_wherever_a_workload_is(rows: Path, capsy
     assert "rows" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_a_table_is_learned_from_recorded_requests(rows: Path, tmp_path: Path) -> None:
     table = tmp_path / "table.json"
     words = ["learn", "--workload", str(rows), "--rate", "2", "--period-s", "30", "--settle-s", "10", "--rounds", "4"]
