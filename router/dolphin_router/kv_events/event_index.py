@@ -8,8 +8,10 @@ The keys lead to the workers that hold them, as bits of an integer, so that a pr
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
+
+from dolphin_router.worker_bits import BitPool, credit
 
 from .counters import EventCounters
 from .decoding import (
@@ -28,7 +30,7 @@ from .worker_blocks import LEAST_BLOCK_TOKENS, Page, WorkerBlocks
 SPECULATIVE_S: Final = 2.0
 """How long a prompt counts as held by the worker that it was sent to, unless events say so (llm-d's figure)."""
 MAX_BLOCKS_PER_WORKER: Final = 262_144
-"""Four million tokens in blocks of 16. Measured by ``benchmarks/prefix_index.py``: about 200 bytes a block."""
+"""Four million tokens in blocks of 16. Measured by ``benchmarks/prefix_index.py``: 150 to 200 bytes a block."""
 
 _PREFIX_KINDS: Final = frozenset({None, "full_attention", "mla_attention"})
 """Layers that need every block of a prefix. A sliding window or a state needs only its end, and says nothing of it."""
@@ -42,11 +44,13 @@ class EventIndex:
         self, *, speculative_s: float = SPECULATIVE_S, max_blocks_per_worker: int = MAX_BLOCKS_PER_WORKER
     ) -> None:
         self.counters = EventCounters()
+        self.on_emptied: Callable[[str], None] | None = None
+        """Called with a worker's name when its engine has lost all that it held, whoever else keeps account of it."""
         self._speculative_s = speculative_s
         self._max_blocks = max_blocks_per_worker
         self._workers: dict[str, WorkerBlocks] = {}
         self._holders: dict[int, int] = {}
-        self._free_bits: list[int] = []
+        self._bits = BitPool()
         self._adapters: set[str | int] = set()
 
     # What the subscribers say
@@ -54,15 +58,14 @@ class EventIndex:
     def watch(self, worker: str) -> None:
         """Begin to keep account of a worker. It publishes nothing until its first message arrives."""
         if worker not in self._workers:
-            bit = self._free_bits.pop() if self._free_bits else 1 << len(self._workers)
-            self._workers[worker] = WorkerBlocks(bit)
+            self._workers[worker] = WorkerBlocks(self._bits.take())
 
     def unwatch(self, worker: str) -> None:
         """Drop a worker that has gone. Unknown workers are no error."""
         state = self._workers.get(worker)
         if state is not None:
             self._empty(state)
-            self._free_bits.append(state.bit)
+            self._bits.give_back(state.bit)
             del self._workers[worker]
 
     def apply(self, worker: str, content: Batch | Malformed) -> None:
@@ -89,6 +92,8 @@ class EventIndex:
                         self._remove_copy(state, block_hash, event.from_medium)
             elif isinstance(event, AllBlocksCleared):
                 self._clear(state, event.medium)
+                if event.medium is None and self.on_emptied is not None:
+                    self.on_emptied(worker)
             else:
                 counters.decode_errors += 1
                 if event.may_remove:
@@ -97,12 +102,19 @@ class EventIndex:
             counters.events += 1
 
     def forget(self, worker: str) -> None:
-        """Give up all knowledge of a worker's cache: messages were lost, or the engine started anew."""
+        """Give up all knowledge of a worker's cache, since messages were lost."""
         state = self._workers.get(worker)
         if state is not None:
             self.counters.forgets += 1
             self._empty(state)
             state.complete = False
+
+    def restarted(self, worker: str) -> None:
+        """Note that a worker's engine has started anew, with nothing in its cache."""
+        self.counters.restarts += 1
+        self.forget(worker)
+        if self.on_emptied is not None:
+            self.on_emptied(worker)
 
     def begin(self, worker: str) -> None:
         """Note that from here on every message of the engine's life has been seen."""
@@ -153,19 +165,24 @@ class EventIndex:
             cache_salt: the request's, if any.
         """
         tokens = tuple(token_ids)
-        matched = [0] * len(workers)
-        places: dict[int, list[tuple[int, int]]] = {}
-        for place, worker in enumerate(workers):
+        bits = []
+        holders: dict[int, int] = {}
+        for worker in workers:
             state = self._workers.get(worker)
-            if state is not None:
-                if state.queue:
-                    self._expire(state, now_s)
-                places.setdefault(state.block_tokens, []).append((place, state.bit))
-        root = self._root(model)
-        extra = None if cache_salt is None else salt_as_extra_key(cache_salt)
-        for block_tokens, members in places.items():
-            self._match(matched, members, tokens, block_tokens, root, extra)
-        return matched
+            if state is None:
+                bits.append(0)
+                continue
+            if state.queue:
+                self._expire(state, now_s)
+            bits.append(state.bit)
+            holders[state.block_tokens] = holders.get(state.block_tokens, 0) | state.bit
+        key = self._root(model)
+        if cache_salt is not None:
+            key = hash((key, salt_as_extra_key(cache_salt)))
+        found: dict[int, int] = {}
+        for block_tokens, members in holders.items():
+            self._match(found, members, tokens, block_tokens=block_tokens, key=key)
+        return [found.get(bit, 0) for bit in bits]
 
     def expect(
         self,
@@ -182,15 +199,20 @@ class EventIndex:
             return
         self._expire(state, now_s)
         until_s = now_s + self._speculative_s
-        extra = None if cache_salt is None else salt_as_extra_key(cache_salt)
-        keys = _chain(self._root(model), tuple(token_ids), state.block_tokens, extra)
+        key = self._root(model)
+        if cache_salt is not None:
+            key = hash((key, salt_as_extra_key(cache_salt)))
+        tokens, size = tuple(token_ids), state.block_tokens
         expected, holders, bit = state.expected, self._holders, state.bit
-        fresh = tuple(key for key in keys if key in expected or not holders.get(key, 0) & bit)
-        for key in fresh:
-            expected[key] = until_s
-            holders[key] = holders.get(key, 0) | bit
+        fresh = []
+        for start in range(0, len(tokens) - size + 1, size):
+            key = hash((key, tokens[start : start + size]))
+            if key in expected or not holders.get(key, 0) & bit:
+                expected[key] = until_s
+                holders[key] = holders.get(key, 0) | bit
+                fresh.append(key)
         if fresh:
-            state.queue.append((until_s, fresh))
+            state.queue.append((until_s, tuple(fresh)))
 
     # Keys
 
@@ -198,35 +220,18 @@ class EventIndex:
         return hash(("adapter", model)) if model in self._adapters else hash(("base",))
 
     def _match(
-        self,
-        matched: list[int],
-        members: Sequence[tuple[int, int]],
-        tokens: tuple[int, ...],
-        block_tokens: int,
-        key: int,
-        extra: bytes | None,
+        self, found: dict[int, int], holders: int, tokens: tuple[int, ...], *, block_tokens: int, key: int
     ) -> None:
-        holders = 0
-        for _, bit in members:
-            holders |= bit
         holders_of = self._holders.get
-        if extra is not None:
-            key = hash((key, extra))
-        start = 0
         for start in range(0, len(tokens) - block_tokens + 1, block_tokens):
             key = hash((key, tokens[start : start + block_tokens]))
             holding = holders_of(key, 0) & holders
             if holding != holders:
-                for place, bit in members:
-                    if bit & holders & ~holding:
-                        matched[place] = start
+                credit(found, holders & ~holding, start)
+                holders = holding
                 if not holding:
                     return
-                holders = holding
-        whole = len(tokens) - len(tokens) % block_tokens
-        for place, bit in members:
-            if bit & holders:
-                matched[place] = whole
+        credit(found, holders, len(tokens) - len(tokens) % block_tokens)
 
     # Blocks
 
@@ -335,14 +340,3 @@ class EventIndex:
         state.expected.clear()
         state.queue.clear()
         state.block_size = 0
-
-
-def _chain(key: int, tokens: tuple[int, ...], block_tokens: int, extra: bytes | None) -> list[int]:
-    """Return the keys of the whole blocks of a prompt."""
-    if extra is not None:
-        key = hash((key, extra))
-    keys = []
-    for start in range(0, len(tokens) - block_tokens + 1, block_tokens):
-        key = hash((key, tokens[start : start + block_tokens]))
-        keys.append(key)
-    return keys

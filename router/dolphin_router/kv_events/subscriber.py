@@ -14,20 +14,16 @@ from collections.abc import Sequence
 from typing import Final
 
 import zmq
-import zmq.asyncio
 
 from .decoding import Malformed, decode_batch
 from .event_index import EventIndex
+from .message_socket import MessageSocket
 from .numbering import Numbering, Verdict
 
 REPLAY_S: Final = 2.0
 _END: Final = (-1).to_bytes(8, "big", signed=True)
 _MESSAGES_AT_ONCE: Final = 16
 """After so many, requests get their turn."""
-_QUEUED_MESSAGES: Final = 100_000
-"""As many as the publisher keeps for us by default."""
-_HEARTBEAT_MS: Final = 5_000
-"""Without it, a connection to a machine that has died looks alive for ever."""
 
 _logger = logging.getLogger(__name__)
 
@@ -42,7 +38,7 @@ class EventSubscriber:
         endpoint: str,
         replay_endpoint: str | None,
         index: EventIndex,
-        context: zmq.asyncio.Context,
+        context: zmq.Context[zmq.Socket[bytes]],
         replay_s: float = REPLAY_S,
     ) -> None:
         self._worker = worker
@@ -59,20 +55,19 @@ class EventSubscriber:
         Raises:
             zmq.ZMQError: an endpoint is no ZeroMQ address.
         """
-        socket = self._socket(zmq.SUB, self._endpoint)
+        socket = MessageSocket(self._context, zmq.SUB, self._endpoint)
         try:
-            socket.setsockopt(zmq.SUBSCRIBE, b"")
             if self._replay_endpoint is not None and await self._catch_up():
                 self._index.begin(self._worker)
             taken = 0
             while True:
-                frames = await socket.recv_multipart()
+                frames = await socket.receive()
                 await self._receive(frames)
                 taken += 1
                 if taken % _MESSAGES_AT_ONCE == 0:  # a message that is there already is received without a pause
                     await asyncio.sleep(0)
         finally:
-            socket.close(linger=0)
+            socket.close()
 
     async def _receive(self, frames: Sequence[bytes]) -> None:
         if len(frames) <= 2:
@@ -87,8 +82,8 @@ class EventSubscriber:
         if verdict is Verdict.REPEATED:
             return
         if verdict is Verdict.RESTART:
-            self._index.counters.restarts += 1
-            self._forget("the engine has restarted")
+            _logger.warning("a worker's engine has restarted: worker=%s", self._worker)
+            self._index.restarted(self._worker)
         if number == 0:
             self._index.begin(self._worker)
         elif number > self._numbering.wanted:
@@ -115,25 +110,25 @@ class EventSubscriber:
         """
         assert self._replay_endpoint is not None
         wanted = self._numbering.wanted
-        socket = self._socket(zmq.DEALER, self._replay_endpoint)
+        socket = MessageSocket(self._context, zmq.DEALER, self._replay_endpoint)
         try:
             async with asyncio.timeout(self._replay_s):
-                await socket.send_multipart([b"", wanted.to_bytes(8, "big")])
+                socket.send([b"", wanted.to_bytes(8, "big")])
                 whole = await self._take_replay(socket)
         except TimeoutError:
             return False
         finally:
             self._numbering.replayed(now_s=self._now_s())
-            socket.close(linger=0)
+            socket.close()
         self._index.counters.replays += whole
         return whole
 
-    async def _take_replay(self, socket: zmq.asyncio.Socket) -> bool:
+    async def _take_replay(self, socket: MessageSocket) -> bool:
         numbering = self._numbering
         whole = True
         taken = 0
         while True:
-            frames = await socket.recv_multipart()
+            frames = await socket.receive()
             if len(frames) < 2 or len(frames[-2]) != 8:
                 continue
             if frames[-2] == _END:
@@ -157,18 +152,6 @@ class EventSubscriber:
     def _forget(self, reason: str) -> None:
         _logger.warning("forget what a worker holds: worker=%s reason=%s", self._worker, reason)
         self._index.forget(self._worker)
-
-    def _socket(self, kind: int, endpoint: str) -> zmq.asyncio.Socket:
-        socket = self._context.socket(kind)
-        try:
-            socket.setsockopt(zmq.IPV6, 1)
-            socket.setsockopt(zmq.RCVHWM, _QUEUED_MESSAGES)
-            socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
-            socket.connect(endpoint)
-        except zmq.ZMQError:
-            socket.close(linger=0)
-            raise
-        return socket
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import zmq.asyncio
+import zmq
 
 from dolphin_router.worker import Worker
 
@@ -28,8 +28,10 @@ class EventSubscriptions:
     def __init__(self, index: EventIndex, *, replay_s: float = REPLAY_S) -> None:
         self._index = index
         self._replay_s = replay_s
-        self._context = zmq.asyncio.Context()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._tasks: dict[str, tuple[_Endpoints, asyncio.Task[None]]] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        """Those that were cancelled just now among them: they still have a socket."""
 
     def follow(self, workers: Iterable[Worker]) -> None:
         """Follow these workers and no others; those that are followed already go on undisturbed.
@@ -53,10 +55,9 @@ class EventSubscriptions:
 
     async def close(self) -> None:
         """Stop all subscribers and free the sockets."""
-        tasks = [task for _, task in self._tasks.values()]
         self.follow(())
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._context.destroy(linger=0)
+        await asyncio.gather(*self._running, return_exceptions=True)
+        self._context.term()
 
     def _start(self, name: str, endpoints: _Endpoints) -> asyncio.Task[None]:
         subscriber = EventSubscriber(
@@ -68,10 +69,11 @@ class EventSubscriptions:
             replay_s=self._replay_s,
         )
         task = asyncio.create_task(subscriber.run(), name=f"kv-events {name}")
-        task.add_done_callback(_report)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
         return task
 
-
-def _report(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _logger.error("a worker's events are no longer followed: task=%s error=%s", task.get_name(), error)
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _logger.error("a worker's events are no longer followed: task=%s error=%s", task.get_name(), error)

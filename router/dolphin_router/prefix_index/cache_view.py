@@ -35,12 +35,15 @@ class CacheView:
 
     The router's own history serves every worker and every prompt. Events serve prompts whose token ids are known, on
     workers that publish them, and are exact if no message was missed. If some were, the events are true for the blocks
-    that they place and silent about others, so the higher of the two answers counts.
+    that they place and silent about others, so the higher of the two answers counts. When events tell that an engine
+    has restarted or cleared its cache, its history is forgotten too.
     """
 
     def __init__(self, history: PrefixIndex, events: EventIndex | None = None) -> None:
         self._history = history
         self._events = events
+        if events is not None:
+            events.on_emptied = history.empty
 
     def prefix(
         self, request: CompletionRequest, *, prompt_tokens: int, token_ids: Sequence[int] | None = None
@@ -99,7 +102,7 @@ class CacheView:
                 )
 
     def forget(self, worker: str) -> None:
-        """Forget what was sent to a worker: it has gone or started anew. Events are the subscriptions' concern."""
+        """Forget a worker that has gone. Its events are the subscriptions' concern."""
         self._history.forget(worker)
 
 

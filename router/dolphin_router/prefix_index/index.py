@@ -11,10 +11,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
+from dolphin_router.worker_bits import BitPool, credit
+
 from .block_keys import BLOCK_BYTES, COARSE_BLOCK_BYTES, FINE_BLOCKS, bytes_of_blocks
 
 MAX_BLOCKS: Final = 131_072
-"""Of all workers together. One takes 250 to 300 bytes (measured by ``benchmarks/prefix_index.py``): at most 40 MB."""
+"""Of all workers together. One takes about 175 bytes (measured by ``benchmarks/prefix_index.py``): at most 23 MB."""
 
 
 class _Holdings:
@@ -43,7 +45,7 @@ class PrefixIndex:
         self._max_blocks = max_blocks
         self._workers: dict[str, _Holdings] = {}
         self._holders: dict[int, int] = {}
-        self._free_bits: list[int] = []
+        self._bits = BitPool()
 
     def __len__(self) -> int:
         """Return the number of blocks remembered; one that two workers hold counts twice."""
@@ -53,25 +55,24 @@ class PrefixIndex:
         """Return how many leading bytes of the prompt with these keys each of the workers holds."""
         known = self._workers
         bits = [known[worker].bit if worker in known else 0 for worker in workers]
-        wanted = 0
+        holders = 0
         for bit in bits:
-            wanted |= bit
-        matched = [0] * len(bits)
-        if not wanted:
-            return matched
+            holders |= bit
+        if not holders:
+            return [0] * len(bits)
+        matched: dict[int, int] = {}
         holders_of = self._holders.get
-        holders = wanted
-        for count, key in enumerate(keys):
-            holding = holders_of(key, 0) & wanted
+        count = 0
+        for key in keys:
+            holding = holders_of(key, 0) & holders
             if holding != holders:
-                if count:
-                    _credit(matched, bits, holders & ~holding, bytes_of_blocks(count))
-                if not holding:
-                    return matched
+                credit(matched, holders & ~holding, bytes_of_blocks(count))
                 holders = holding
-        if keys:
-            _credit(matched, bits, holders, bytes_of_blocks(len(keys)))
-        return matched
+                if not holding:
+                    break
+            count += 1
+        credit(matched, holders, bytes_of_blocks(count))
+        return [matched.get(bit, 0) for bit in bits]
 
     def insert(self, worker: str, keys: Sequence[int], *, bytes_per_token: float) -> None:
         """Note that a prompt was sent to a worker, which will have it in its cache.
@@ -83,16 +84,16 @@ class PrefixIndex:
             return
         holdings = self._workers.get(worker) or self._add(worker)
         blocks, bit, holders = holdings.blocks, holdings.bit, self._holders
+        holders_of = holders.get
         held = _leading(keys, blocks)
         if held < len(keys):
-            fine_tokens = max(1, round(BLOCK_BYTES / bytes_per_token))
-            coarse_tokens = max(1, round(COARSE_BLOCK_BYTES / bytes_per_token))
-            for place in range(len(keys) - 1, held - 1, -1):
-                key = keys[place]
-                tokens = fine_tokens if place < FINE_BLOCKS else coarse_tokens
-                blocks[key] = tokens
-                holdings.tokens += tokens
-                holders[key] = holders.get(key, 0) | bit
+            new_fine, new_coarse = keys[held:FINE_BLOCKS], keys[max(held, FINE_BLOCKS) :]
+            for new, block_bytes in ((new_coarse, COARSE_BLOCK_BYTES), (new_fine, BLOCK_BYTES)):
+                tokens = max(1, round(block_bytes / bytes_per_token))
+                for key in reversed(new):
+                    blocks[key] = tokens
+                    holders[key] = holders_of(key, 0) | bit
+                holdings.tokens += tokens * len(new)
         use = blocks.move_to_end
         for key in reversed(keys[:held]):
             use(key)
@@ -104,42 +105,38 @@ class PrefixIndex:
         holdings.capacity_tokens = capacity_tokens
         self._trim(holdings)
 
+    def empty(self, worker: str) -> None:
+        """Note that a worker's cache is empty: its engine has started anew. Unknown workers are no error."""
+        holdings = self._workers.get(worker)
+        if holdings is not None:
+            self._evict(holdings, down_to_blocks=0, down_to_tokens=0)
+
     def forget(self, worker: str) -> None:
-        """Forget a worker and all that it holds: it has gone, or its cache is empty. Unknown workers are no error."""
+        """Forget a worker that has gone, its capacity included. Unknown workers are no error."""
+        self.empty(worker)
         holdings = self._workers.pop(worker, None)
-        if holdings is None:
-            return
-        for key in holdings.blocks:
-            self._release(key, holdings.bit)
-        self._free_bits.append(holdings.bit)
+        if holdings is not None:
+            self._bits.give_back(holdings.bit)
 
     def _add(self, worker: str) -> _Holdings:
-        bit = self._free_bits.pop() if self._free_bits else 1 << len(self._workers)
-        holdings = self._workers[worker] = _Holdings(bit, self._capacity_tokens)
+        holdings = self._workers[worker] = _Holdings(self._bits.take(), self._capacity_tokens)
         for other in self._workers.values():  # each worker's share of the memory has become smaller
             self._trim(other)
         return holdings
 
     def _trim(self, holdings: _Holdings) -> None:
-        blocks = holdings.blocks
         share = self._max_blocks // len(self._workers)
-        while len(blocks) > share or holdings.tokens > holdings.capacity_tokens:
+        self._evict(holdings, down_to_blocks=share, down_to_tokens=holdings.capacity_tokens)
+
+    def _evict(self, holdings: _Holdings, *, down_to_blocks: int, down_to_tokens: int) -> None:
+        blocks, kept, holders = holdings.blocks, ~holdings.bit, self._holders
+        while len(blocks) > down_to_blocks or holdings.tokens > down_to_tokens:
             key, tokens = blocks.popitem(last=False)
             holdings.tokens -= tokens
-            self._release(key, holdings.bit)
-
-    def _release(self, key: int, bit: int) -> None:
-        remaining = self._holders[key] & ~bit
-        if remaining:
-            self._holders[key] = remaining
-        else:
-            del self._holders[key]
-
-
-def _credit(matched: list[int], bits: Sequence[int], holders: int, matched_bytes: int) -> None:
-    for place, bit in enumerate(bits):
-        if bit & holders:
-            matched[place] = matched_bytes
+            if remaining := holders[key] & kept:
+                holders[key] = remaining
+            else:
+                del holders[key]
 
 
 def _leading(keys: Sequence[int], blocks: OrderedDict[int, int]) -> int:

@@ -451,6 +451,16 @@ def test_a_flood_of_events_does_not_hold_up_requests() -> None:
     run(main())
 
 
+def test_closing_waits_for_workers_that_have_just_gone() -> None:
+    async def main() -> None:
+        async with engines() as (engine,), asyncio.timeout(10), router() as subject:
+            subject.subscriptions.follow([worker(engine)])
+            await engine.subscribed()
+            subject.subscriptions.follow([])
+
+    run(main())
+
+
 def test_closing_ends_everything_at_once() -> None:
     async def main() -> None:
         async with engines() as (engine,):

@@ -193,6 +193,20 @@ def test_a_forgotten_worker_leaves_nothing_and_others_stay() -> None:
     assert index.matched_bytes(keys, ["a:1", "b:1", "c:1"]) == [0, 0, 0]
 
 
+def test_an_emptied_worker_keeps_its_capacity() -> None:
+    content = os.urandom(4096)
+    keys = block_keys(SEED, content)
+    index = _index()
+    index.set_capacity("a:1", 256)
+    _sent(index, "a:1", content)
+    index.empty("a:1")
+    index.empty("never seen:1")
+    assert index.matched_bytes(keys, ["a:1"]) == [0]
+    assert len(index) == 0
+    _sent(index, "a:1", content)
+    assert index.matched_bytes(keys, ["a:1"]) == [1024]
+
+
 class _Workers(RuleBasedStateMachine):
     """Random prompts on few workers, beside a plain model: a list of blocks in order of use for each worker."""
 

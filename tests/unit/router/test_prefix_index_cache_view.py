@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 import msgspec
+import pytest
 
 from dolphin_router.completion_request import CompletionRequest
 from dolphin_router.kv_events import EventIndex, decode_batch
@@ -104,6 +105,29 @@ def test_when_messages_were_missed_history_still_counts() -> None:
     assert view.cached_tokens(prefix, ["a:1"], now_s=10.0)[0] > 1600
     events.apply("a:1", decode_batch(_stored(TOKENS)))
     assert view.cached_tokens(prefix, ["a:1"], now_s=10.0) == [2000]
+
+
+@pytest.mark.parametrize("medium", [None, "CPU"])
+def test_history_ends_when_events_tell_that_all_blocks_are_cleared(medium: str | None) -> None:
+    events = _events()
+    view = _view(events)
+    prefix = _chat(view, "x" * 4000, prompt_tokens=1000)
+    view.sent(prefix, WORKERS, now_s=0.0)
+    events.apply("a:1", decode_batch(msgspec.msgpack.encode([0.0, [["AllBlocksCleared", medium]]])))
+    cleared, other = view.cached_tokens(prefix, WORKERS, now_s=0.0)
+    assert other > 0
+    assert cleared == (0 if medium is None else other)
+
+
+def test_history_ends_when_an_engine_restarts() -> None:
+    events = _events()
+    view = _view(events)
+    prefix = _chat(view, "x" * 4000, prompt_tokens=1000)
+    view.sent(prefix, WORKERS, now_s=0.0)
+    events.restarted("a:1")
+    cleared, other = view.cached_tokens(prefix, WORKERS, now_s=0.0)
+    assert cleared == 0
+    assert other > 0
 
 
 def test_the_request_names_salt_and_adapter() -> None:
