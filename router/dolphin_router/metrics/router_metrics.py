@@ -9,7 +9,7 @@ from typing import Final
 from dolphin_router.contract import Slo
 from dolphin_router.decision import Action
 from dolphin_router.request_latency import is_met, latency_of
-from dolphin_router.request_record import RequestRecord
+from dolphin_router.request_record import Outcome, RequestRecord
 
 from .families import Family, Histogram, Labels, Sample
 
@@ -24,8 +24,6 @@ _PATHS = {"/v1/chat/completions": "chat", "/v1/completions": "text"}
 _SLO_RESULTS = {True: "met", False: "missed", None: "not judged"}
 _ACTIONS = ("local", "remote")
 
-_Key = tuple[str, int | None, str | None, int | None, str | None, str, bool | None]
-
 
 class RouterMetrics:
     """Hears of every request. One thread only.
@@ -38,8 +36,9 @@ class RouterMetrics:
     def __init__(self, *, engine: str) -> None:
         self._engine = engine
         self._slo: Slo | None = None
-        # One addition for all counters of a request, which a scrape takes apart again.
-        self._requests: defaultdict[_Key, int] = defaultdict(int)
+        self._requests: defaultdict[tuple[str, int | None, Outcome | None], int] = defaultdict(int)
+        self._decisions: defaultdict[tuple[int | None, str, str], int] = defaultdict(int)
+        self._judged: defaultdict[tuple[int | None, bool | None], int] = defaultdict(int)
         self._workers: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._ttft_s = {action: Histogram(TTFT_BOUNDS_S) for action in _ACTIONS}
         self._tpot_s = {action: Histogram(TPOT_BOUNDS_S) for action in _ACTIONS}
@@ -86,8 +85,10 @@ class RouterMetrics:
             cluster = decision.cluster
             self._distances[cluster] += decision.distance
             self._decided[cluster] += 1
-        self._requests[record.path, record.status, record.outcome, cluster, action, record.reason, met] += 1
+        self._requests[record.path, record.status, record.outcome] += 1
+        self._judged[cluster, met] += 1
         if action is not None:
+            self._decisions[cluster, action, record.reason] += 1
             if record.prefill_worker is not None:
                 self._workers["prefill", record.prefill_worker] += 1
             if record.decode_worker is not None:
@@ -180,20 +181,26 @@ class RouterMetrics:
 
     def _request_families(self) -> Iterator[Family]:
         requests: defaultdict[Labels, int] = defaultdict(int)
-        decisions: defaultdict[Labels, int] = defaultdict(int)
-        judged: defaultdict[Labels, int] = defaultdict(int)
-        for (path, status, outcome, cluster, action, reason, met), count in self._requests.items():
-            cluster_text = "" if cluster is None else str(cluster)
+        for (path, status, outcome), count in self._requests.items():
             labels = (("path", _PATHS.get(path, "other")), ("code", _code(status)), ("outcome", outcome or ""))
             requests[labels] += count
-            if action is not None:
-                decisions[("cluster", cluster_text), ("action", action), ("reason", reason)] += count
-            judged[("cluster", cluster_text), ("result", _SLO_RESULTS[met])] += count
         yield _counters("dolphin_requests_total", "Requests that have ended.", requests)
         yield _counters(
-            "dolphin_decisions_total", "Requests by cluster, by where their prompt was computed, and why.", decisions
+            "dolphin_decisions_total",
+            "Requests by cluster, by where their prompt was computed, and why.",
+            {
+                (("cluster", _cluster(cluster)), ("action", action), ("reason", reason)): count
+                for (cluster, action, reason), count in self._decisions.items()
+            },
         )
-        yield _counters("dolphin_slo_requests_total", "Requests by cluster and by whether they met the SLO.", judged)
+        yield _counters(
+            "dolphin_slo_requests_total",
+            "Requests by cluster and by whether they met the SLO.",
+            {
+                (("cluster", _cluster(cluster)), ("result", _SLO_RESULTS[met])): count
+                for (cluster, met), count in self._judged.items()
+            },
+        )
 
 
 def _counters(name: str, help_text: str, values: dict[Labels, int]) -> Family:
@@ -208,3 +215,7 @@ def _code(status: int | None) -> str:
     if status is None:
         return "none"
     return str(status) if status in _CODES else f"{status // 100}xx"
+
+
+def _cluster(cluster: int | None) -> str:
+    return "" if cluster is None else str(cluster)
