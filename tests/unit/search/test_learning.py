@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dolphin_router.contract import Slo, Split, load_table, write_table
+from dolphin_router.contract import Slo, Split, load_table, save_table, seal, write_table
 from dolphin_router.features import Features
 from dolphin_router.load import IDLE
 from dolphin_router.policies import policy_from_table
@@ -160,6 +160,30 @@ def test_learn_then_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     capsys.readouterr()
     assert main([*compare, "--policy", "nope"]) == 2
     assert "nope" in capsys.readouterr().err
+
+
+def test_a_table_is_compared_with_the_expected_lengths_it_was_learned_with(tmp_path: Path) -> None:
+    table, result = tmp_path / "table.json", tmp_path / "comparison.json"
+    lengths = ["--expected-lengths", "simulated", "--accuracy", "0.4"]
+    assert main(["learn", *QUICK, "--clusters", "8", *lengths, "--no-compare", "--out", str(table)]) == 0
+    learned = load_table(table)
+    assert learned.provenance.expected_lengths_accuracy == 0.4
+    # Prompts of one length have clusters of several answer lengths, one beside the other: let the answer decide.
+    clusters = tuple(
+        cluster.model_copy(update={"action": ("local", "remote")[index % 2]})
+        for index, cluster in enumerate(learned.decider.clusters)
+    )
+    decider = learned.decider.model_copy(update={"clusters": clusters})
+    save_table(table, seal(learned.model_copy(update={"decider": decider})))
+    quick = ["--period-s", "300", "--settle-s", "30", "--episodes", "2", "--training-episodes", "1", "--no-goodput"]
+
+    def measured(*words: str) -> float:
+        arguments = ["compare", "--table", str(table), *quick, "--policy", "learned", "--json", str(result)]
+        assert main([*arguments, *words]) == 0
+        score: float = json.loads(result.read_text("utf-8"))["policies"]["learned"]["log_latency"]
+        return score
+
+    assert measured() == measured("--accuracy", "0.4") != measured("--accuracy", "1")
 
 
 def test_a_checkpoint_is_not_overwritten_by_accident(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
