@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from dolphin_sim.emulator.call import Choice, Run
+from dolphin_sim.emulator.connectors import Connector
 from dolphin_sim.emulator.tokens import detokenize, token_bytes
 
 _encode = msgspec.json.encode
@@ -16,14 +17,15 @@ DONE = b"data: [DONE]\n\n"
 class AnswerFormat:
     """Writes the answers of one run."""
 
-    def __init__(self, run: Run, model: str) -> None:
+    def __init__(self, run: Run, connector: Connector) -> None:
+        self._connector = connector
         self._run = run
         self._call = run.call
         self._is_chat = run.call.is_chat
-        self._model = run.call.body.model or model
+        self._model = run.call.body.model or connector.parts.options.model
         self._logprobs = run.call.body.logprobs_count
         options = run.call.body.stream_options
-        self.includes_usage = bool(options and options.include_usage)
+        self.includes_usage = connector.always_sends_usage or bool(options and options.include_usage)
         self._is_usage_continuous = bool(options and options.include_usage and options.continuous_usage_stats)
         kind = "chat.completion.chunk" if self._is_chat else "text_completion"
         head = {"id": run.call.request_id, "object": kind, "created": run.call.created, "model": self._model}
@@ -43,7 +45,7 @@ class AnswerFormat:
     def tokens(self, choice: Choice, start: int, stop: int, *, is_last: bool) -> bytes:
         """Return the chunk with the tokens from ``start`` to before ``stop``."""
         text = choice.text(start, stop)
-        finish_reason = choice.length.finish_reason if is_last else None
+        finish_reason = self._finish_reason(choice) if is_last else None
         stop_reason = choice.length.stop_reason if is_last else None
         logprobs = None if self._logprobs is None else self._logprobs_of(choice, start, stop)
         document: dict[str, Any]
@@ -69,7 +71,7 @@ class AnswerFormat:
         """Return the whole answer."""
         call = self._call
         kind = "chat.completion" if self._is_chat else "text_completion"
-        parameters = [choice.parameters for choice in self._run.choices if choice.parameters is not None]
+        first = self._run.choices[0]
         return _encode(
             {
                 "id": call.request_id,
@@ -80,7 +82,7 @@ class AnswerFormat:
                 "service_tier": None,
                 "system_fingerprint": None,
                 "usage": self._run.usage(),
-                "kv_transfer_params": parameters[0] if parameters else None,
+                "kv_transfer_params": first.parameters or self._connector.decode_parameters(first),
             }
         )
 
@@ -95,7 +97,7 @@ class AnswerFormat:
             document["text"] = detokenize(self._call.prompts[choice.prompt_index]) + text if body.echo else text
         document |= {
             "logprobs": logprobs,
-            "finish_reason": choice.length.finish_reason,
+            "finish_reason": self._finish_reason(choice),
             "stop_reason": choice.length.stop_reason,
         }
         if body.prompt_logprobs is not None:
@@ -106,6 +108,9 @@ class AnswerFormat:
             document["token_ids"] = choice.token_ids(0, choice.generated_tokens)
             document["prompt_token_ids"] = list(self._call.prompts[choice.prompt_index])
         return document
+
+    def _finish_reason(self, choice: Choice) -> str:
+        return self._connector.finish_reason(self._call, choice.length.finish_reason)
 
     def _logprobs_of(self, choice: Choice, start: int, stop: int) -> dict[str, Any]:
         texts = [token_bytes(token).decode("utf-8", "replace") for token in choice.token_ids(start, stop)]

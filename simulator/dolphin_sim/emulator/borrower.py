@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ class KvSource:
     """As the prefill worker named them; None where the protocol does not."""
     waits_for_prefill: bool = False
     """Whether the prefill worker may not have computed it yet."""
-    timeout_s: float = 480.0
+    timeout_s: float
     """Simulated seconds after which the decode worker gives up."""
 
 
@@ -70,7 +71,7 @@ class Borrower:
         began_s = self._pacer.now_s()
         pull = Pull(source.key)
         self._ledger.pulls.append(pull)
-        timeout_s = self._pacer.wall_s(source.timeout_s)
+        timeout_s = None if source.timeout_s == math.inf else self._pacer.wall_s(source.timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
                 async with _Claim.opened(source, self._pacer) as claim:

@@ -29,6 +29,8 @@ class Call:
     """As vLLM makes it of ``x-request-id``."""
     created: int
     is_chat: bool
+    content: bytes
+    """The body as it came."""
 
     @property
     def transfer_parameters(self) -> dict[str, Any]:
@@ -146,6 +148,7 @@ def make_call(
     body: ChatBody | CompletionBody,
     headers: Mapping[str, str],
     *,
+    content: bytes,
     request_id: str,
     model: str,
     longest_tokens: int,
@@ -169,6 +172,7 @@ def make_call(
         request_id=request_id,
         created=int(time.time()),
         is_chat=is_chat,
+        content=content,
     )
 
 

@@ -13,8 +13,7 @@ from dolphin_sim.emulator.answers import Answer, prompt_digest
 from dolphin_sim.emulator.batch import Batch, Phase, new_generation
 from dolphin_sim.emulator.borrower import Borrower, KvSource
 from dolphin_sim.emulator.call import Call, Choice, Length, Run, answer_length
-from dolphin_sim.emulator.connectors.base import Connector
-from dolphin_sim.emulator.connectors.nixl import NixlConnector
+from dolphin_sim.emulator.connectors import Parts, make_connector
 from dolphin_sim.emulator.errors import KvLoadError
 from dolphin_sim.emulator.faults import Faults
 from dolphin_sim.emulator.ledger import Ledger
@@ -45,17 +44,24 @@ class EmulatedEngine:
             self.ledger,
             engine_id=self.engine_id,
             block_tokens=options.block_tokens,
-            lease_s=options.kv_lease_s,
+            lease_s=options.lease_s,
         )
         self.side_channel = SideChannel(self.lender)
         self.metrics = EngineMetrics(self)
         self._borrower = Borrower(self.pacer, settings, self.ledger, self.metrics.observe_transfer)
-        self.connector: Connector = NixlConnector(options, self.engine_id, self.pacer, self.lender, self.side_channel)
+        self.runs: set[Run] = set()
+        self.connector = make_connector(
+            options.engine,
+            Parts(options, self.engine_id, self.pacer, self.lender, self.side_channel, self.runs),
+        )
         self._background: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Open the ports for other workers."""
-        await self.side_channel.start(self.options.host, self.options.side_channel_port)
+        port = self.options.side_channel_port
+        if self.options.engine == "sglang":
+            port = port or self.options.bootstrap_port
+        await self.side_channel.start(self.options.host, port)
         await self.connector.start()
 
     async def stop(self) -> None:
@@ -81,6 +87,7 @@ class EmulatedEngine:
         if self.faults.is_set("drop-kv"):
             self.lender.end_all("dropped")
         run = Run(call)
+        self.runs.add(run)
         keys = [block_keys(prompt, self.options.block_tokens, root=call.cache_root) for prompt in call.prompts]
         for prompt_index, prompt in enumerate(call.prompts):
             digest = prompt_digest(prompt)
@@ -111,18 +118,17 @@ class EmulatedEngine:
         if run.is_aborted:
             return
         run.is_aborted = True
+        self.runs.discard(run)
         for task in run.tasks:
             task.cancel()
         is_remote = self.connector.is_remote(run.call) and run.failure is None
         if is_remote and not any(choice.has_kv for choice in run.choices):
             self.tell_abandoned(run.call.body, run.call.request_id)
+        self.connector.aborted(run)
         for choice in run.choices:
-            if choice.generation is not None:
+            if choice.generation is not None and not self.connector.parks_aborted:
                 self.pacer.abort(choice.generation)
                 self._observe(choice)
-
-    async def settled(self, run: Run) -> None:
-        """Wait for what must have happened besides the last token before the answer may end."""
 
     def tell_abandoned(self, body: GenerationBody, request_id: str) -> None:
         """Tell the prefill worker of a call that is not going to fetch its KV cache."""
@@ -154,6 +160,8 @@ class EmulatedEngine:
                     fetches.append(asyncio.create_task(self._fetch(choice, source)))
             await asyncio.gather(*fetches)
         except KvLoadError as error:
+            if self.connector.hangs_on_lost_kv:
+                await asyncio.get_running_loop().create_future()
             run.failure = error
             run.changed.set()
             return

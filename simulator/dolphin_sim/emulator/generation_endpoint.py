@@ -39,17 +39,17 @@ class GenerationEndpoint:
             return
         exchange = _Exchange(self._worker, scope, receive, send)
         if not await exchange.is_spoilt():
-            await exchange.answer(await self._call(body, received))
+            await exchange.answer(self._call(body, received))
 
-    async def _call(self, content: bytes, received: Received) -> Call:
+    def _call(self, content: bytes, received: Received) -> Call:
         worker = self._worker
         body = read_body(content, self._kind)
-        await worker.before_call(body, received)
         request_id = request_id_for(body, received.headers)
         try:
             return make_call(
                 body,
                 received.headers,
+                content=content,
                 request_id=request_id,
                 model=worker.options.model,
                 longest_tokens=worker.options.longest_tokens,
@@ -93,20 +93,35 @@ class _Exchange:
         Raises:
             ApiError: the engine refuses the call.
         """
-        run = self._worker.engine.start_run(call)
-        self._run = run
         watch = asyncio.create_task(self._watch())
         try:
+            if self._worker.engine.connector.has_preparation(call):
+                prepared = await self._prepare(call, watch)
+                if prepared is None:
+                    return
+                call = prepared
+            run = self._worker.engine.start_run(call)
+            self._run = run
             if call.body.stream:
                 await self._stream(run)
             else:
                 await self._whole(run)
         finally:
             watch.cancel()
-            self._worker.engine.abort(run)
+            if self._run is not None:
+                self._worker.engine.abort(self._run)
+
+    async def _prepare(self, call: Call, watch: asyncio.Task[None]) -> Call | None:
+        """Return the call that the engine gets; None when the client leaves first."""
+        preparation = asyncio.create_task(self._worker.engine.connector.prepare(call))
+        try:
+            await asyncio.wait({preparation, watch}, return_when=asyncio.FIRST_COMPLETED)
+            return None if self._has_left else await preparation
+        finally:
+            preparation.cancel()
 
     async def _stream(self, run: Run) -> None:
-        written = AnswerFormat(run, self._worker.options.model)
+        written = AnswerFormat(run, self._worker.engine.connector)
         # As in vLLM, the head goes out before the first token is there.
         await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
         sent = [0] * len(run.choices)
@@ -131,8 +146,8 @@ class _Exchange:
                 await self._send_chunk(written.tokens(choice, sent[place], stop, is_last=is_last))
                 sent[place] = stop
             if run.is_over:
-                await self._worker.engine.settled(run)
-                if written.includes_usage or self._worker.engine.connector.always_sends_usage:
+                await self._worker.engine.connector.settled(run)
+                if written.includes_usage:
                     await self._send_chunk(written.usage())
                 break
         if not self._has_left:
@@ -147,11 +162,11 @@ class _Exchange:
         if run.failure is not None:
             await self._respond(ApiError(500, "Internal server error").response())
             return
-        await self._worker.engine.settled(run)
+        await self._worker.engine.connector.settled(run)
         for kind in _MID_STREAM:
             if await self._breaks_off(kind):
                 return
-        body = AnswerFormat(run, self._worker.options.model).whole()
+        body = AnswerFormat(run, self._worker.engine.connector).whole()
         await self._respond(Response(body, media_type="application/json"))
 
     async def _respond(self, response: Response) -> None:
@@ -180,11 +195,11 @@ class _Exchange:
         return True
 
     async def _watch(self) -> None:
-        assert self._run is not None
         await self._wait_for_leaving()
         self._has_left = True
-        self._worker.engine.abort(self._run)
-        self._run.changed.set()
+        if self._run is not None:
+            self._worker.engine.abort(self._run)
+            self._run.changed.set()
 
     async def _wait_for_leaving(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

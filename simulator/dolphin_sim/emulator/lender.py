@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dolphin_sim.emulator.batch import Generation
 from dolphin_sim.emulator.errors import KvLoadError
@@ -21,6 +20,7 @@ class _Loan:
     lease: Lease
     generation: Generation
     prompt_digest: bytes
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Lender:
@@ -46,7 +46,6 @@ class Lender:
         self._arrivals: dict[str, asyncio.Event] = {}
         self._next_block = itertools.count(1)
         self.expired_count = 0
-        self.on_end: Callable[[Lease], None] = lambda lease: None
 
     @property
     def lease_s(self) -> float:
@@ -96,6 +95,12 @@ class Lender:
         loan.lease.claimed = True
         return loan.lease
 
+    async def ended(self, key: str) -> None:
+        """Wait until the lease with this key has ended."""
+        loan = self._loans.get(key)
+        if loan is not None:
+            await loan.is_over.wait()
+
     def renew(self, key: str) -> None:
         """Let the lease last its full time from now: the decode worker still means to have it."""
         loan = self._loans.get(key)
@@ -114,7 +119,7 @@ class Lender:
         loan.lease.end = end
         self._arrivals.pop(key, None)
         self._pacer.release_kept(loan.generation)
-        self.on_end(loan.lease)
+        loan.is_over.set()
 
     def end_all(self, end: LeaseEnd) -> None:
         """End every open lease."""

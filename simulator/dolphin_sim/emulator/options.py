@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -14,6 +15,18 @@ ENGINE_NAMES: tuple[EngineName, ...] = get_args(EngineName)
 ROLES: tuple[Role, ...] = get_args(Role)
 DEFAULT_PROFILE = "h20x4-72b"
 MOST_MODEL_LEN = 131_072
+
+# kv_lease_duration of vLLM; VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT; SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT. LMCache's
+# decode worker holds what was pushed to it until a request takes it, ATOM's prefill worker until it was fetched.
+_LEASE_S: dict[EngineName, float] = {
+    "vllm-nixl": 30.0,
+    "vllm-mooncake": 480.0,
+    "vllm-lmcache": math.inf,
+    "sglang": 300.0,
+    "atom": math.inf,
+    "sidecar": 30.0,
+}
+_WAIT_S: dict[EngineName, float] = _LEASE_S | {"vllm-nixl": 480.0, "sidecar": 480.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,15 +49,16 @@ class WorkerOptions:
     max_model_len: int | None = None
     """Most tokens of prompt and answer together; by default 131,072, or the memory where that is less."""
     api_key: str | None = None
-    kv_lease_s: float = 30.0
-    """Until a prefill worker frees a KV cache that nobody fetches; vLLM's ``kv_lease_duration``."""
+    kv_lease_s: float | None = None
+    """Until a prefill worker frees a KV cache that nobody fetches; vLLM's ``kv_lease_duration``. By default that of
+    the engine."""
+    kv_wait_s: float | None = None
+    """Until a decode worker gives up waiting for a KV cache; by default that of the engine."""
     old_parameters: bool = False
     """The seven ``kv_transfer_params`` of vLLM 0.11 instead of those of 0.33; then a decode worker knows a KV cache by
     the request's id, which must be the same on both legs."""
     recompute_lost_kv: bool = False
     """vLLM's ``kv_load_failure_policy``: ``recompute`` instead of ``fail``."""
-    sglang_timeout_s: float = 300.0
-    """How long a decode worker of SGLang waits for its KV cache."""
     kv_events: EventEncoding | None = None
     """Publish what the prefix cache holds, in this encoding."""
     kv_events_port: int = 0
@@ -52,6 +66,16 @@ class WorkerOptions:
     kv_events_buffer: int = 10_000
     faults: tuple[str, ...] = ()
     """Switched on from the start; see ``dolphin_sim.emulator.faults``."""
+
+    @property
+    def lease_s(self) -> float:
+        """How long a prefill worker keeps a KV cache that nobody fetches."""
+        return _LEASE_S[self.engine] if self.kv_lease_s is None else self.kv_lease_s
+
+    @property
+    def wait_s(self) -> float:
+        """How long a decode worker waits for a KV cache."""
+        return _WAIT_S[self.engine] if self.kv_wait_s is None else self.kv_wait_s
 
     @property
     def longest_tokens(self) -> int:

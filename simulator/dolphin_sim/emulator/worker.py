@@ -13,8 +13,7 @@ from dolphin_sim.emulator.engine import EmulatedEngine
 from dolphin_sim.emulator.faults import Faults
 from dolphin_sim.emulator.ledger import Ledger
 from dolphin_sim.emulator.options import WorkerOptions
-from dolphin_sim.emulator.received import Received, Recorder
-from dolphin_sim.emulator.request_body import ChatBody, CompletionBody
+from dolphin_sim.emulator.received import Recorder
 
 _POLL_S = 0.002
 
@@ -43,9 +42,21 @@ class EmulatedWorker:
         return self._http.port
 
     @property
+    def bootstrap_port(self) -> int | None:
+        """Where decode workers of SGLang and routers of Mooncake ask first; None for others."""
+        return self.engine.connector.bootstrap_port
+
+    @property
     def url(self) -> str:
         """Where it listens, without a path."""
         return f"http://{self.options.host}:{self.port}"
+
+    def router_address(self) -> dict[str, object]:
+        """Return what a router's configuration says of this worker."""
+        address: dict[str, object] = {"url": self.url}
+        if self.bootstrap_port is not None:
+            address["bootstrap_port"] = self.bootstrap_port
+        return address
 
     @property
     def connections(self) -> int:
@@ -80,9 +91,6 @@ class EmulatedWorker:
         async with asyncio.timeout(timeout_s):
             while not condition():
                 await asyncio.sleep(_POLL_S)
-
-    async def before_call(self, body: ChatBody | CompletionBody, received: Received) -> None:
-        """Do what stands before the engine does; may change the body."""
 
     def _faults_changed(self) -> None:
         self.engine.apply_faults()

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.routing import Route
 
 from dolphin_sim.emulator.borrower import KvSource
-from dolphin_sim.emulator.call import Call, Choice
+from dolphin_sim.emulator.call import Call, Choice, Run
+from dolphin_sim.emulator.ledger import Lease
+from dolphin_sim.emulator.lender import Lender
+from dolphin_sim.emulator.options import WorkerOptions
+from dolphin_sim.emulator.pacer import Pacer
 from dolphin_sim.emulator.request_body import GenerationBody
+from dolphin_sim.emulator.side_channel import SideChannel
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Of the engine, what a connector works with."""
+
+    options: WorkerOptions
+    engine_id: str
+    pacer: Pacer
+    lender: Lender
+    side_channel: SideChannel
+    runs: set[Run]
+    """Those under way."""
 
 
 class Connector:
@@ -16,6 +35,18 @@ class Connector:
 
     always_sends_usage = False
     """Whether a stream ends with usage even when the client did not ask for it."""
+    parks_aborted = False
+    """Whether the KV cache of an aborted request is kept like that of any other."""
+    hangs_on_lost_kv = False
+    """Whether a request waits for ever for a KV cache that cannot be had, instead of failing."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+
+    @property
+    def bootstrap_port(self) -> int | None:
+        """Where decode workers or routers ask before a hand-over; None where they do not."""
+        return None
 
     async def start(self) -> None:
         """Open what the protocol needs besides the engine's HTTP and side channel."""
@@ -26,6 +57,18 @@ class Connector:
     def routes(self) -> list[Route]:
         """Return the paths that the worker serves for the protocol."""
         return []
+
+    def has_preparation(self, call: Call) -> bool:
+        """Tell whether :meth:`prepare` has something to do."""
+        return False
+
+    async def prepare(self, call: Call) -> Call:
+        """Do what comes before the engine sees the call; cancelled when the client leaves.
+
+        Raises:
+            ApiError: to be answered instead.
+        """
+        return call
 
     def check(self, call: Call) -> None:
         """Refuse calls that the protocol does not allow.
@@ -58,14 +101,25 @@ class Connector:
         """Lend the KV cache of a choice whose prefill has ended, or release it; return what the answer says of it."""
         return None
 
+    def lend(self, key: str, choice: Choice) -> Lease:
+        """Lend the KV cache of a choice under a key."""
+        assert choice.generation is not None
+        return self.parts.lender.lend(key, choice.generation, choice.digest)
+
     def abandoned(self, body: GenerationBody, request_id: str) -> KvSource | None:
         """Return whose KV cache is not fetched, because the call was refused or aborted, where that worker is told."""
         return None
 
-    def waits_for_pickup(self, call: Call) -> bool:
-        """Tell whether the answer comes only when the other worker has the KV cache."""
-        return False
+    def aborted(self, run: Run) -> None:
+        """Take notice that a run is over, by its end or because the client left."""
+
+    async def settled(self, run: Run) -> None:
+        """Wait for what must have happened besides the last token before the answer may end."""
 
     def decode_parameters(self, choice: Choice) -> dict[str, Any] | None:
         """Return what an answer that was not kept says of hand-overs."""
         return None
+
+    def finish_reason(self, call: Call, reason: str) -> str:
+        """Return the engine's name for the end of an answer."""
+        return reason

@@ -11,26 +11,13 @@ from dolphin_sim.emulator.borrower import KvSource
 from dolphin_sim.emulator.call import Call, Choice
 from dolphin_sim.emulator.connectors.base import Connector
 from dolphin_sim.emulator.errors import KvLoadError
-from dolphin_sim.emulator.lender import Lender
-from dolphin_sim.emulator.options import WorkerOptions
-from dolphin_sim.emulator.pacer import Pacer
 from dolphin_sim.emulator.request_body import ChatBody, GenerationBody
-from dolphin_sim.emulator.side_channel import SideChannel
 
 _NEEDED = ("remote_engine_id", "remote_host", "remote_port")
 
 
 class NixlConnector(Connector):
     """Both roles: each request says which part it plays."""
-
-    def __init__(
-        self, options: WorkerOptions, engine_id: str, pacer: Pacer, lender: Lender, side_channel: SideChannel
-    ) -> None:
-        self._options = options
-        self._engine_id = engine_id
-        self._pacer = pacer
-        self._lender = lender
-        self._side_channel = side_channel
 
     def keeps_kv(self, call: Call) -> bool:
         """See ``Connector.keeps_kv``."""
@@ -57,31 +44,31 @@ class NixlConnector(Connector):
     def kept(self, choice: Choice) -> dict[str, Any] | None:
         """See ``Connector.kept``. A prompt shorter than a block is not handed over."""
         generation = _generation(choice)
-        if generation.prompt_tokens < self._options.block_tokens:
-            self._pacer.release_kept(generation)
+        if generation.prompt_tokens < self.parts.options.block_tokens:
+            self.parts.pacer.release_kept(generation)
             return None
         key = _internal_id(choice)
-        if not self._options.old_parameters:
+        if not self.parts.options.old_parameters:
             key += f"-{secrets.token_hex(4)}"
-        lease = self._lender.lend(key, generation, choice.digest)
+        lease = self.lend(key, choice)
         blocks: list[Any] = list(lease.block_ids)
         parameters = {
             "do_remote_prefill": True,
             "do_remote_decode": False,
-            "remote_block_ids": blocks if self._options.old_parameters else [blocks],
-            "remote_engine_id": self._engine_id,
-            "remote_host": self._options.host,
-            "remote_port": self._side_channel.port,
+            "remote_block_ids": blocks if self.parts.options.old_parameters else [blocks],
+            "remote_engine_id": self.parts.engine_id,
+            "remote_host": self.parts.options.host,
+            "remote_port": self.parts.side_channel.port,
             "tp_size": 1,
         }
-        if self._options.old_parameters:
+        if self.parts.options.old_parameters:
             return parameters
         return parameters | {
             "remote_request_id": key,
             "dcp_size": 1,
             "pp_size": 1,
             "remote_num_tokens": lease.tokens,
-            "remote_blocks_expiry_time": time.time() + self._pacer.wall_s(self._lender.lease_s),
+            "remote_blocks_expiry_time": time.time() + self.parts.pacer.wall_s(self.parts.options.lease_s),
             "remote_registration_generation": 0,
             "transfer_mode": "pull",
             "remote_prefill_cached_tokens": generation.reused_tokens,
@@ -107,6 +94,7 @@ class NixlConnector(Connector):
             key=key,
             engine_id=str(parameters["remote_engine_id"]),
             block_ids=tuple(blocks),
+            timeout_s=self.parts.options.wait_s,
         )
 
 
