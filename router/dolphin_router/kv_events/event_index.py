@@ -29,12 +29,12 @@ from .worker_blocks import LEAST_BLOCK_TOKENS, Page, WorkerBlocks
 
 SPECULATIVE_S: Final = 2.0
 """How long a prompt counts as held by the worker that it was sent to, unless events say so (llm-d's figure)."""
-MAX_BLOCKS_PER_WORKER: Final = 262_144
-"""Four million tokens in blocks of 16. Measured by ``benchmarks/prefix_index.py``: 150 to 200 bytes a block."""
+MAX_BLOCKS_PER_WORKER: Final = 131_072
+"""Two million tokens in blocks of 16. Measured by ``benchmarks/prefix_index.py``: 150 to 200 bytes a block."""
 
 _PREFIX_KINDS: Final = frozenset({None, "full_attention", "mla_attention"})
 """Layers that need every block of a prefix. A sliding window or a state needs only its end, and says nothing of it."""
-_GPU_COPY: Final = ("GPU",)
+_GPU: Final = "GPU"
 
 
 class EventIndex:
@@ -259,50 +259,55 @@ class EventIndex:
         if before is None or size != state.block_size:
             self.counters.unplaced_blocks += len(hashes)
             return
+        run, end = event.token_ids, 0
+        if isinstance(before, Page):
+            key, run, end = before.key, before.tokens + run, before.length
+        else:
+            key = before
+        length = end
         for place, block_hash in enumerate(hashes):
+            end += size
             known = keys.get(block_hash)
             if known is not None:
                 self._add_copy(state, block_hash, event.medium)
-                before = known
+                key, length = (known.key, known.length) if isinstance(known, Page) else (known, 0)
                 continue
             if len(keys) >= self._max_blocks:
                 self.counters.unplaced_blocks += len(hashes) - place
                 return
-            if isinstance(before, Page):
-                key, tokens = before.key, before.tokens
-            else:
-                key, tokens = before, ()
             if event.extra_keys and (extra := event.extra_keys[place]) is not None:
                 key = hash((key, extra))
-            tokens += event.token_ids[place * size : (place + 1) * size]
-            if len(tokens) < state.block_tokens:
-                before = Page(key, tokens)
+            length += size
+            if length < state.block_tokens:
+                keys[block_hash] = Page(key, run, end, length)
             else:
-                before = hash((key, tokens))
-                self._holders[before] = self._holders.get(before, 0) | state.bit
-                state.expected.pop(before, None)
-            keys[block_hash] = before
-            if event.medium != "GPU":
-                state.copies[block_hash] = (sys.intern(event.medium),)
+                key = keys[block_hash] = hash((key, run[end - length : end]))
+                length = 0
+                self._holders[key] = self._holders.get(key, 0) | state.bit
+                state.expected.pop(key, None)
+            if event.medium != _GPU:
+                state.copies[block_hash] = {sys.intern(event.medium): 1}
 
     def _add_copy(self, state: WorkerBlocks, block_hash: BlockHash, medium: str) -> None:
-        copies = state.copies.get(block_hash, _GPU_COPY)
-        state.copies[block_hash] = (*copies, sys.intern(medium))
+        copies = state.copies.setdefault(block_hash, {_GPU: 1})
+        copies[sys.intern(medium)] = copies.get(medium, 0) + 1
 
     def _remove_copy(self, state: WorkerBlocks, block_hash: BlockHash, medium: str) -> None:
         """Take away one copy. Engines hold a block more than once, for instance when two requests computed it."""
         if block_hash not in state.keys:
             return
-        copies = list(state.copies.get(block_hash, _GPU_COPY))
-        # A copy in a medium that we know nothing of: rather one too few than one that stays for ever.
-        copies.remove(medium if medium in copies else copies[-1])
+        copies = state.copies.get(block_hash)
+        if copies is not None:
+            if medium not in copies:  # rather one copy too few than one that stays for ever
+                medium = next(iter(copies))
+            copies[medium] -= 1
+            if not copies[medium]:
+                del copies[medium]
+            if copies == {_GPU: 1}:
+                del state.copies[block_hash]
         if not copies:
             state.copies.pop(block_hash, None)
             self._drop(state, state.keys.pop(block_hash))
-        elif copies == ["GPU"]:
-            del state.copies[block_hash]
-        else:
-            state.copies[block_hash] = tuple(copies)
 
     def _clear(self, state: WorkerBlocks, medium: str | None) -> None:
         if medium is None:
@@ -310,9 +315,8 @@ class EventIndex:
             state.complete = True  # whatever was missed before is gone as well
             return
         for block_hash in list(state.keys):
-            for copy in state.copies.get(block_hash, _GPU_COPY):
-                if copy == medium:
-                    self._remove_copy(state, block_hash, medium)
+            for _ in range(state.copies.get(block_hash, {_GPU: 1}).get(medium, 0)):
+                self._remove_copy(state, block_hash, medium)
 
     def _drop(self, state: WorkerBlocks, key: int | Page) -> None:
         if isinstance(key, Page):

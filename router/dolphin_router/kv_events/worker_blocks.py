@@ -12,15 +12,26 @@ LEAST_BLOCK_TOKENS: Final = 16
 
 
 class Page:
-    """A block of the engine's that ends inside one of ours."""
+    """A block of the engine's that ends inside one of ours.
 
-    __slots__ = ("key", "tokens")
+    Ours counts as held while the engine's block at its end is: engines let go of a prompt's end first.
+    """
 
-    def __init__(self, key: int, tokens: tuple[int, ...]) -> None:
+    __slots__ = ("_end", "_run", "key", "length")
+
+    def __init__(self, key: int, run: tuple[int, ...], end: int, length: int) -> None:
+        """Take the tokens from a run that many pages share."""
         self.key = key
         """Of the last block of ours before it."""
-        self.tokens = tokens
-        """From there to its end."""
+        self.length = length
+        """From there to its end, in tokens."""
+        self._run = run
+        self._end = end
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """From the last block of ours before it to its end."""
+        return self._run[self._end - self.length : self._end]
 
 
 class WorkerBlocks:
@@ -44,8 +55,8 @@ class WorkerBlocks:
         self.complete = False
         self.messages = 0
         self.keys: dict[BlockHash, int | Page] = {}
-        self.copies: dict[BlockHash, tuple[str, ...]] = {}
-        """Media of the blocks that are held otherwise than once on the GPU."""
+        self.copies: dict[BlockHash, dict[str, int]] = {}
+        """How often each medium has the blocks that are held otherwise than once on the GPU."""
         self.expected: dict[int, float] = {}
         """Keys of speculative blocks, and until when they count."""
         self.queue: deque[tuple[float, tuple[int, ...]]] = deque()
