@@ -10,7 +10,7 @@ from typing import Any
 
 from dolphin_sim.cli.values import count, positive_number
 from dolphin_sim.emulator.faults import KINDS, Fault
-from dolphin_sim.emulator.options import DEFAULT_PROFILE, ENGINE_NAMES, ROLES, WorkerOptions
+from dolphin_sim.emulator.options import DEFAULT_PROFILE, ENGINE_NAMES, EVENT_ENCODINGS, ROLES, WorkerOptions
 from dolphin_sim.emulator.worker import EmulatedWorker, emulated_worker
 from dolphin_sim.hardware import load_profile
 
@@ -68,7 +68,7 @@ def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recompute-lost-kv", action="store_true", help="compute a KV cache that cannot be had instead of failing"
     )
-    parser.add_argument("--kv-events", choices=("list", "map"), help="publish KV events, in this encoding")
+    parser.add_argument("--kv-events", choices=EVENT_ENCODINGS, help="publish KV events as this version of vLLM does")
     kinds = "; ".join(f"{kind}: {meaning}" for kind, meaning in KINDS.items())
     parser.add_argument(
         "--fault",

@@ -16,6 +16,7 @@ from dolphin_sim.emulator.call import Call, Choice, Length, Run, answer_length
 from dolphin_sim.emulator.connectors import Parts, make_connector
 from dolphin_sim.emulator.errors import KvLoadError
 from dolphin_sim.emulator.faults import Faults
+from dolphin_sim.emulator.kv_events import KvEventPublisher
 from dolphin_sim.emulator.ledger import Ledger
 from dolphin_sim.emulator.lender import Lender
 from dolphin_sim.emulator.memory import KvMemory, block_keys
@@ -35,7 +36,8 @@ class EmulatedEngine:
         self.faults = faults
         self.engine_id = str(uuid.uuid4())
         settings = engine_settings(options.profile, Split(prefill=1, decode=1), block_tokens=options.block_tokens)
-        self.memory = KvMemory(settings)
+        self.kv_events = None if options.kv_events is None else KvEventPublisher(options, options.kv_events)
+        self.memory = KvMemory(settings, self.kv_events)
         self.batch = Batch(settings, step_tokens=options.step_tokens, memory=self.memory)
         self.pacer = Pacer(self.batch, time_scale=options.time_scale)
         self.ledger = Ledger()
@@ -63,6 +65,8 @@ class EmulatedEngine:
             port = port or self.options.bootstrap_port
         await self.side_channel.start(self.options.host, port)
         await self.connector.start()
+        if self.kv_events is not None:
+            await self.kv_events.start()
 
     async def stop(self) -> None:
         """Close them and let nothing more happen."""
@@ -70,6 +74,8 @@ class EmulatedEngine:
             task.cancel()
         await self.connector.stop()
         await self.side_channel.stop()
+        if self.kv_events is not None:
+            await self.kv_events.stop()
         self.lender.stop()
         self.pacer.stop()
 

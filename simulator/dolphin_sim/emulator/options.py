@@ -10,8 +10,10 @@ from dolphin_sim.hardware.profile import HardwareProfile, load_profile
 
 EngineName = Literal["vllm-nixl", "vllm-mooncake", "vllm-lmcache", "sglang", "atom", "sidecar"]
 Role = Literal["prefill", "decode", "aggregated"]
-EventEncoding = Literal["list", "map"]
+EventEncoding = Literal["0.11", "0.33", "main"]
+"""Of vLLM's versions: lists in a list; maps in a list; maps in a map."""
 ENGINE_NAMES: tuple[EngineName, ...] = get_args(EngineName)
+EVENT_ENCODINGS: tuple[EventEncoding, ...] = get_args(EventEncoding)
 ROLES: tuple[Role, ...] = get_args(Role)
 DEFAULT_PROFILE = "h20x4-72b"
 MOST_MODEL_LEN = 131_072

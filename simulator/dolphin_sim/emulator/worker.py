@@ -56,6 +56,10 @@ class EmulatedWorker:
         address: dict[str, object] = {"url": self.url}
         if self.bootstrap_port is not None:
             address["bootstrap_port"] = self.bootstrap_port
+        if self.engine.kv_events is not None:
+            address["kv_events"] = self.engine.kv_events.endpoint
+            if self.engine.kv_events.replay_endpoint is not None:
+                address["kv_replay"] = self.engine.kv_events.replay_endpoint
         return address
 
     @property

@@ -1,0 +1,148 @@
+"""An engine's KV events tell what its prefix cache holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+import zmq.asyncio
+
+from dolphin_sim.emulator import EmulatedWorker
+from dolphin_sim.emulator.tokens import detokenize
+from dolphin_sim.hardware import load_profile
+
+PROMPT = "All that glitters is not gold, " * 20
+BLOCK_TOKENS = 16
+END = (-1).to_bytes(8, "big", signed=True)
+
+
+class Events:
+    """A subscriber that notes blocks by their text, from whichever encoding."""
+
+    def __init__(self, worker: EmulatedWorker) -> None:
+        assert worker.engine.kv_events is not None
+        self.publisher = worker.engine.kv_events
+        self.context = zmq.asyncio.Context()
+        self.socket = self.context.socket(zmq.SUB)
+        self.socket.setsockopt(zmq.SUBSCRIBE, b"")
+        self.socket.connect(self.publisher.endpoint)
+        self.numbers: list[int] = []
+        self.blocks: dict[int, tuple[int | None, str]] = {}
+        self.were_cleared = False
+
+    def close(self) -> None:
+        self.context.destroy(linger=0)
+
+    async def connected(self, client: Any, worker: EmulatedWorker) -> None:
+        """A subscription takes a moment: ask until events come."""
+        for attempt in range(200):
+            await client.complete(worker, prompt=f"{attempt:04d} warming up. " * 8, max_tokens=1)
+            if await self.socket.poll(20):
+                await self.read()
+                return
+        raise AssertionError("no event came")
+
+    async def read(self, wait_ms: int = 200) -> None:
+        """Take what has come."""
+        while await self.socket.poll(wait_ms):
+            topic, number, payload = await self.socket.recv_multipart()
+            assert topic == b""
+            self.numbers.append(int.from_bytes(number, "big"))
+            self.apply(payload)
+            wait_ms = 20
+
+    def apply(self, payload: bytes) -> None:
+        batch = msgspec.msgpack.decode(payload)
+        for event in batch["events"] if isinstance(batch, dict) else batch[1]:
+            if isinstance(event, list):
+                names = ["type", "block_hashes", "parent_block_hash", "token_ids", "block_size"]
+                event = dict(zip(names, event, strict=False))
+            if event["type"] == "BlockStored":
+                parent = event["parent_block_hash"]
+                for place, block in enumerate(event["block_hashes"]):
+                    tokens = event["token_ids"][place * event["block_size"] : (place + 1) * event["block_size"]]
+                    self.blocks[block] = (parent, detokenize(tokens))
+                    parent = block
+            elif event["type"] == "BlockRemoved":
+                for block in event["block_hashes"]:
+                    # The subscription began after some blocks had come.
+                    self.blocks.pop(block, None)
+            else:
+                self.were_cleared = True
+                self.blocks.clear()
+
+    def chains(self) -> set[str]:
+        """The texts of all chains of blocks, from a prompt's beginning."""
+
+        def whole(block: int) -> str:
+            parent, text = self.blocks[block]
+            return text if parent is None else whole(parent) + text
+
+        return {whole(block) for block in self.blocks}
+
+
+@pytest.mark.parametrize("encoding", ["0.11", "0.33", "main"])
+def test_a_subscriber_knows_every_block_of_a_prompt(with_worker: Callable[..., None], encoding: str) -> None:
+    async def scene(client: Any, worker: EmulatedWorker) -> None:
+        events = Events(worker)
+        await events.connected(client, worker)
+        await client.complete(worker, prompt=PROMPT, max_tokens=2)
+        await events.read()
+        whole = len(PROMPT) // 4 // BLOCK_TOKENS * BLOCK_TOKENS * 4
+        assert PROMPT[:whole] in events.chains()
+        assert events.numbers == list(range(events.numbers[0], events.numbers[0] + len(events.numbers)))
+        await client.http.post(worker.url + "/reset_prefix_cache")
+        await events.read()
+        assert events.were_cleared
+        events.close()
+
+    with_worker(scene, time_scale=200.0, kv_events=encoding)
+
+
+def test_evicted_blocks_are_taken_back(with_worker: Callable[..., None]) -> None:
+    async def scene(client: Any, worker: EmulatedWorker) -> None:
+        events = Events(worker)
+        await events.connected(client, worker)
+        for number in range(8):
+            await client.complete(worker, prompt=f"{number} " + PROMPT, max_tokens=1)
+        await events.read()
+        assert len(events.blocks) <= 400 // BLOCK_TOKENS
+        longest = max(events.chains(), key=len)
+        assert longest.startswith("7 All that glitters")
+        events.close()
+
+    profile = load_profile("h20x4-72b").replaced(kv_capacity_tokens=400)
+    with_worker(scene, time_scale=200.0, kv_events="0.33", profile=profile)
+
+
+def test_lost_batches_are_replayed(with_worker: Callable[..., None]) -> None:
+    async def scene(client: Any, worker: EmulatedWorker) -> None:
+        events = Events(worker)
+        await events.connected(client, worker)
+        before = events.numbers[-1]
+        events.publisher.lose(2)
+        for number in range(4):
+            await client.complete(worker, prompt=f"{number} " + PROMPT, max_tokens=1)
+        await events.read()
+        assert before + 1 not in events.numbers
+        assert before + 2 not in events.numbers
+        dealer = events.context.socket(zmq.DEALER)
+        assert events.publisher.replay_endpoint is not None
+        dealer.connect(events.publisher.replay_endpoint)
+        await dealer.send_multipart([b"", (before + 1).to_bytes(8, "big")])
+        replayed = []
+        while True:
+            _, number_, payload = await asyncio.wait_for(dealer.recv_multipart(), 10.0)
+            if number_ == END:
+                break
+            replayed.append(int.from_bytes(number_, "big"))
+            events.apply(payload)
+        assert replayed == [before + 1, before + 2, before + 3, before + 4]
+        assert {chain[:1] for chain in events.chains() if "glitters" in chain} == set("0123")
+        events.close()
+
+    with_worker(scene, time_scale=200.0, kv_events="0.33")
