@@ -205,8 +205,8 @@ class DataPlane:
         ]
         if route.decision is not None:
             headers.append((b"x-dolphin-cluster", b"%d" % route.decision.cluster))
-        active = self.active
-        if route.digest is not None and active is not None:
-            headers.append((b"x-dolphin-table", route.digest.removeprefix("sha256:")[:12].encode()))
-            headers.append((b"x-dolphin-split", str(active.table.split).encode()))
+        table = route.table
+        if table is not None:
+            headers.append((b"x-dolphin-table", table.digest.removeprefix("sha256:")[:12].encode()))
+            headers.append((b"x-dolphin-split", str(table.split).encode()))
         return headers

@@ -47,6 +47,8 @@ class Fleet:
         self._loop = loop
         self._connect_timeout_s = connect_timeout_s
         self._states: dict[tuple[WorkerRole, str], WorkerState] = {}
+        # Workers that have left the list and still have requests: should one come back, its load is known.
+        self._leaving: dict[tuple[WorkerRole, str], WorkerState] = {}
         self.ready: dict[WorkerRole, list[WorkerState]] = {"prefill": [], "decode": [], "aggregated": []}
         """By role, in the order of the list."""
 
@@ -56,23 +58,27 @@ class Fleet:
         return tuple(self._states.values())
 
     def update(self, workers: Iterable[Worker]) -> None:
-        """Take over a new list. A worker that stays keeps its connections, its load and its readiness."""
-        old = self._states
+        """Take over a new list. A worker that stays keeps its connections, its load and its readiness; one that comes
+        back while requests are still with it keeps its load."""
+        before = self._states
+        known = {**self._leaving, **before}
         self._states = {}
         for worker in workers:
             key = (worker.role, worker.name)
-            state = old.pop(key, None)
+            state = known.pop(key, None)
             if state is None:
-                pool = ConnectionPool(
-                    worker.host, worker.port, loop=self._loop, connect_timeout_s=self._connect_timeout_s
-                )
-                state = WorkerState(worker, pool)
-            elif state.worker != worker:
-                state.worker = replace(worker, facts=state.worker.facts)
+                state = WorkerState(worker, self._new_pool(worker))
+            else:
+                if key not in before:
+                    state.pool = self._new_pool(worker)
+                if state.worker != worker:
+                    state.worker = replace(worker, facts=state.worker.facts)
             self._states[key] = state
-        for state in old.values():
-            state.is_ready = False
-            state.pool.close()
+        for key, state in known.items():
+            if key in before:
+                state.is_ready = False
+                state.pool.close()
+        self._leaving = {key: state for key, state in known.items() if state.open_requests}
         self._sort()
 
     def set_ready(self, state: WorkerState, ready: bool, facts: Mapping[str, object] | None = None) -> None:
@@ -89,6 +95,9 @@ class Fleet:
         """Close all idle connections."""
         for state in self._states.values():
             state.pool.close()
+
+    def _new_pool(self, worker: Worker) -> ConnectionPool:
+        return ConnectionPool(worker.host, worker.port, loop=self._loop, connect_timeout_s=self._connect_timeout_s)
 
     def _sort(self) -> None:
         for role in self.ready:

@@ -116,10 +116,11 @@ class Prober:
         while True:
             try:
                 await get(state.pool, state.host_header, "/health", timeout_s=self._timeout_s)
-                facts = None if state.is_ready else await self._facts(state)
+                # Every time: a worker that has restarted between two probes is another one.
+                facts = await self._facts(state)
             except ProbeFailed as error:
                 failures += 1
-                if state.is_ready and failures >= self._failures:
+                if failures >= self._failures:
                     self._fleet.set_ready(state, False)
                 if str(error) != last_reason and not state.is_ready:
                     last_reason = str(error)
@@ -128,8 +129,8 @@ class Prober:
                 failures = 0
                 last_reason = ""
                 if not state.is_ready:
-                    self._fleet.set_ready(state, True, facts)
                     logger.info("worker ready worker=%s role=%s", state.worker.name, state.worker.role)
+                self._fleet.set_ready(state, True, facts)
             wake.clear()
             try:
                 async with asyncio.timeout(self._interval_s):

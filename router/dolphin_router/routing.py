@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from .adapters.base import EngineAdapter
 from .candidates import choose_decode_worker, choose_prefill_worker
@@ -67,10 +67,12 @@ class Route(NamedTuple):
     decode: WorkerState
     """The worker that answers: a decode worker, or an aggregated one."""
     features: Features
+    load: Load
+    """Of the candidate workers, at the decision."""
     decision: Decision | None
     """The policy's; none where no policy was asked."""
-    digest: str | None
-    """Of the table that decided."""
+    table: RoutingTable | None
+    """The one that decided. Another may be in use by the time at which this is read."""
 
 
 class NoRoute(Exception):
@@ -128,14 +130,13 @@ def choose_route(
         effective_tokens(tokens, local_cached),
         UNKNOWN_OUTPUT_TOKENS if active is None else active.expected_output_tokens(prompt.output_inputs),
     )
-    decision: Decision | None = None
-    if active is not None:
-        queue_tokens = 0.0 if prefill is None else prefill.queue_tokens
-        decision = active.policy.decide(features, Load(queue_tokens, local.queue_tokens, float(local.running_decodes)))
+    load = Load(0.0 if prefill is None else prefill.queue_tokens, local.queue_tokens, float(local.running_decodes))
+    decision = None if active is None else active.policy.decide(features, load)
     action, reason = _guarded(
         (rules.fallback_action, "no_table") if decision is None else (decision.action, decision.reason),
-        why_local=exclusions.forced_local or adapter.why_local(request),
-        has_prefill=prefill is not None and bool(decodes),
+        forced_local=exclusions.forced_local,
+        why_local=adapter.why_local(request),
+        missing=None if prefills and decodes else "prefill" if decodes else "decode",
         has_local=bool(locals_),
         rules=rules,
     )
@@ -144,27 +145,52 @@ def choose_route(
         prefill = None
     elif locals_ is not decodes:
         decode = _choose_decode(prompt, decodes)[0]
-    digest = None if active is None else active.table.digest
-    return Route(action, reason, prefill, decode, features, decision, digest)
+    return Route(action, reason, prefill, decode, features, load, decision, None if active is None else active.table)
+
+
+def reroute_decode(route: Route, prompt: Prompt, *, fleet: Fleet, exclusions: Exclusions) -> Route | None:
+    """Return the route with another decode worker, for a KV cache that is there already; none when there is no other.
+
+    Nothing is decided anew: the prompt has been computed.
+    """
+    decodes = _usable(fleet.ready["decode"], exclusions)
+    return route._replace(decode=_choose_decode(prompt, decodes)[0]) if decodes else None
 
 
 def _guarded(
-    choice: tuple[Action, str], *, why_local: str | None, has_prefill: bool, has_local: bool, rules: RoutingRules
+    choice: tuple[Action, str],
+    *,
+    forced_local: str | None,
+    why_local: str | None,
+    missing: Literal["prefill", "decode"] | None,
+    has_local: bool,
+    rules: RoutingRules,
 ) -> tuple[Action, str]:
-    """Return the action that is taken and why, after the policy's choice has met what is possible."""
+    """Return the action that is taken and why, after the policy's choice has met what is possible.
+
+    Args:
+        choice: the policy's, or the fallback.
+        forced_local: why an earlier attempt leaves no way but local prefill; the reason in any case.
+        why_local: why the request itself cannot be prefilled remotely; the reason where it overrules the policy.
+        missing: workers that remote prefill needs and that are not ready.
+        has_local: whether a worker that both prefills and decodes is ready.
+        rules: the operator's.
+    """
     action = choice[0]
-    if why_local is not None:
+    if forced_local is not None or why_local is not None:
         if not has_local:
             raise NoRoute("this request needs a worker that both prefills and decodes, and none is ready")
-        return choice if action is Action.LOCAL else (Action.LOCAL, why_local)
+        if forced_local is None and action is Action.LOCAL:
+            return choice
+        return Action.LOCAL, forced_local or why_local or ""
     if action is Action.LOCAL and not has_local:
-        if not has_prefill:
-            raise NoRoute("no prefill worker is ready")
+        if missing is not None:
+            raise NoRoute(f"no {missing} worker is ready")
         return Action.REMOTE, "no_local_prefill"
-    if action is Action.REMOTE and not has_prefill:
-        if not has_local or not rules.local_without_prefill_worker:
-            raise NoRoute("no prefill worker is ready")
-        return Action.LOCAL, "no_prefill_worker"
+    if action is Action.REMOTE and missing is not None:
+        if not has_local or (missing == "prefill" and not rules.local_without_prefill_worker):
+            raise NoRoute(f"no {missing} worker is ready")
+        return Action.LOCAL, f"no_{missing}_worker"
     return choice
 
 

@@ -23,6 +23,7 @@ class Admission:
         self._places = places
         self._waiting_places = waiting_places
         self._taken = 0
+        self._is_admitting = False
         self._waiting: OrderedDict[Admitted, None] = OrderedDict()
 
     @property
@@ -65,7 +66,15 @@ class Admission:
         self._admit()
 
     def _admit(self) -> None:
-        while self._waiting and self._taken < self._places:
-            request, _ = self._waiting.popitem(last=False)
-            self._taken += 1
-            request.on_admission()
+        # One that is admitted may leave at once, refused for want of workers: the loop goes on with the next one then,
+        # and not a call deeper.
+        if self._is_admitting:
+            return
+        self._is_admitting = True
+        try:
+            while self._waiting and self._taken < self._places:
+                request, _ = self._waiting.popitem(last=False)
+                self._taken += 1
+                request.on_admission()
+        finally:
+            self._is_admitting = False

@@ -131,7 +131,7 @@ class Exchange:
         if record.decision is None:
             record.decision = route.decision
         record.features = route.features
-        record.table_digest = route.digest
+        record.table_digest = None if route.table is None else route.table.digest
         record.action_taken = route.action.text
         record.reason = route.reason
         record.decode_worker = route.decode.name
