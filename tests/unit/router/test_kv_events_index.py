@@ -320,5 +320,5 @@ class _Engine(RuleBasedStateMachine):
         assert held == [0, tokens - tokens % 16]
 
 
-_Engine.TestCase.settings = settings(deadline=None, max_examples=100, stateful_step_count=30)
+_Engine.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
 TestEngine = _Engine.TestCase

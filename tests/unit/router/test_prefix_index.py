@@ -264,5 +264,5 @@ class _Workers(RuleBasedStateMachine):
             assert all(block[:-1] in blocks for block in blocks if len(block) > 1)
 
 
-_Workers.TestCase.settings = settings(deadline=None, max_examples=100, stateful_step_count=30)
+_Workers.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
 TestWorkers = _Workers.TestCase
