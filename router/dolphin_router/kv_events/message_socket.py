@@ -1,8 +1,9 @@
 """A ZeroMQ socket in an event loop, asyncio's or uvloop's.
 
-``zmq.asyncio`` does the same for every kind of use, and takes half as much CPU time again: 210 against 145 µs a message,
-the library's own thread and the index included, at 1,000 messages a second (measured as ``benchmarks/prefix_index.py``
-does, on a virtual machine with two cores). Here one task receives, and sending never waits.
+``zmq.asyncio`` does the same for every kind of use, and takes half as much CPU time again: 210 against 145 µs a
+message, the library's own thread and the index included, at 1,000 messages a second (measured as
+``benchmarks/prefix_index.py`` does, on a virtual machine with two cores). Here one task receives, and sending never
+waits.
 """
 
 from __future__ import annotations
