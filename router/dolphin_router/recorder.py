@@ -159,8 +159,8 @@ class Recorder:
             self.held_bytes -= getsizeof(lines.popleft())
             self.dropped += 1
 
-    def export(self) -> Iterator[bytes]:
-        """Return all rows as they are at this moment, behind a header, in pieces of some hundred lines.
+    def lines(self) -> Iterator[bytes]:
+        """Return all rows as they are at this moment, behind a header, as JSON lines in pieces of some hundred.
 
         Rows are in the order in which requests ended. Between two pieces the caller may do other work.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 from dolphin_router.contract import Slo
@@ -11,7 +12,7 @@ from dolphin_router.decision import Action
 from dolphin_router.request_latency import is_met, latency_of
 from dolphin_router.request_record import Outcome, RequestRecord
 
-from .families import Family, Histogram, Labels, Sample
+from .families import Family, Histogram, Labels, Sample, render
 
 TTFT_BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 TPOT_BOUNDS_S: Final = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.25, 0.5, 1.0)
@@ -116,6 +117,10 @@ class RouterMetrics:
         kept = set(names)
         for key in [key for key in self._workers if key[1] not in kept]:
             del self._workers[key]
+
+    def exposition(self, state: Iterable[Family] = ()) -> bytes:
+        """Return the text for a scrape: everything that was counted, and what the router is at this moment."""
+        return b"".join(render(chain(self.families(), state)))
 
     def families(self) -> Iterator[Family]:
         """Yield everything that was counted."""

@@ -16,7 +16,11 @@ from dolphin_router.output_length import OutputInputs, system_prompt_bucket
 KEY = b"secret of a policy"
 HELLO = {"role": "user", "content": "Hello"}
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["role", "content", "x"]), inner),
     max_leaves=12,
 )

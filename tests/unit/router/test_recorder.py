@@ -54,11 +54,11 @@ def ended(**changes: Any) -> RequestRecord:
 
 
 def prompt_of(size: int, *, first: bytes = b"a") -> bytes:
-    return first + b"".join(b"%09d " % number for number in range(size // 10))[: size - 1]
+    return first + b"".join(b"%09d " % number for number in range(size // 10 + 1))[: size - 1]
 
 
 def lines_of(recorder: Recorder) -> list[bytes]:
-    return b"".join(recorder.export()).splitlines()
+    return b"".join(recorder.lines()).splitlines()
 
 
 def rows_of(recorder: Recorder) -> list[RecordedRequest]:
@@ -177,7 +177,7 @@ def test_nothing_of_the_text_is_kept() -> None:
     recorder = Recorder(secret=SECRET)
     word = b"confidential"
     recorder.finished(ended(prompt_seed=word * 5), word * 2000)
-    assert word not in b"".join(recorder.export())
+    assert word not in b"".join(recorder.lines())
 
 
 # Blocks
@@ -254,7 +254,7 @@ def test_an_export_shows_one_moment() -> None:
     recorder = Recorder(secret=SECRET, most_bytes=400_000)
     for number in range(600):
         recorder.finished(ended(arrived_unix_s=float(number)), b"[]")
-    export: Iterator[bytes] = recorder.export()
+    export: Iterator[bytes] = recorder.lines()
     pieces = [next(export), next(export)]
     for number in range(600, 2000):
         recorder.finished(ended(arrived_unix_s=float(number)), b"[]")

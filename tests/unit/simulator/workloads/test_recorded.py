@@ -183,7 +183,7 @@ def recorded(prompts: list[bytes], *, gap_s: float = 1.0) -> bytes:
             generated_tokens=10 + number % 50,
         )
         recorder.finished(record, prompt)
-    return b"".join(recorder.export())
+    return b"".join(recorder.lines())
 
 
 @settings(deadline=None, max_examples=25)
