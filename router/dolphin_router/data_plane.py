@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from time import perf_counter
 from typing import Final, Protocol
 
 from .adapters.base import EngineAdapter
@@ -49,10 +50,19 @@ _NEVER_FORWARDED: Final = frozenset({b"/v1/load_lora_adapter", b"/v1/unload_lora
 
 
 class Observer(Protocol):
-    """Hears of every completion request that has ended."""
+    """Hears what is worth counting."""
+
+    def decided(self, seconds: float) -> None:
+        """A request's way was chosen; it took this long from the parsed request on."""
+
+    def refused(self, reason: str) -> None:
+        """The router answered by itself; ``reason`` is one of few constants."""
+
+    def stranded_lease(self, phase: str) -> None:
+        """A KV cache stays on a prefill worker until its lease ends; ``phase`` is one of few constants."""
 
     def finished(self, record: RequestRecord) -> None:
-        """A request is over."""
+        """A completion request is over."""
 
 
 class Suspicion(Protocol):
@@ -111,18 +121,18 @@ class DataPlane:
         elif path == b"/ready":
             self._answer_ready(response)
         elif is_chat is not None:
-            response.error(405, "this path takes POST", [(b"allow", b"POST")])
+            self._refuse(response, "method", 405, "this path takes POST", (b"allow", b"POST"))
         elif path in _FORWARDED or (path.startswith(_FORWARDED_PREFIXES) and path not in _NEVER_FORWARDED):
             return self._forward(request, response)
         else:
-            response.error(404, "no such path")
+            self._refuse(response, "path", 404, "no such path")
         return None
 
     def _complete(self, request: HttpRequest, response: Response, *, is_chat: bool) -> ClientGone | None:
         try:
             completion = CompletionRequest(request.body, is_chat=is_chat)
         except RequestError as error:
-            response.error(400, str(error))
+            self._refuse(response, "bad_request", 400, str(error))
             return None
         record = RequestRecord(
             arrived_s=self.loop.time(),
@@ -131,20 +141,23 @@ class DataPlane:
             model=completion.fields.model or "",
             streamed=bool(completion.fields.stream),
         )
-        exchange = Exchange(self, request, response, completion, self._prompts.read(completion, record), record)
+        started_s = perf_counter()
+        prompt = self._prompts.read(completion, record)
+        prompt.read_s = perf_counter() - started_s
+        exchange = Exchange(self, request, response, completion, prompt, record)
         if self.admission.try_enter():
             exchange.on_admission()
         elif self.admission.try_wait(exchange):
             exchange.wait()
         else:
-            response.error(429, "too many requests are waiting", [RETRY_AFTER])
+            self._refuse(response, "overload", 429, "too many requests are waiting", RETRY_AFTER)
             return None
         return exchange
 
     def _forward(self, request: HttpRequest, response: Response) -> ClientGone | None:
         workers = self.fleet.ready["aggregated"] or self.fleet.ready["decode"]
         if not workers:
-            response.error(503, "no worker is ready", [RETRY_AFTER])
+            self._refuse(response, "no_worker", 503, "no worker is ready", RETRY_AFTER)
             return None
         return Forward(self, request, response, min(workers, key=lambda state: state.open_requests))
 
@@ -156,11 +169,18 @@ class DataPlane:
         else:
             response.answer(200, b"")
 
+    def _refuse(
+        self, response: Response, reason: str, status: int, message: str, *headers: tuple[bytes, bytes]
+    ) -> None:
+        self._observer.refused(reason)
+        response.error(status, message, headers)
+
     # For exchanges
 
     def route(self, completion: CompletionRequest, prompt: ReadPrompt, exclusions: Exclusions) -> Route:
         """Return where a request goes; ``NoRoute`` when nowhere."""
-        return choose_route(
+        started_s = perf_counter()
+        route = choose_route(
             completion,
             prompt,
             fleet=self.fleet,
@@ -169,6 +189,8 @@ class DataPlane:
             rules=self.rules,
             exclusions=exclusions,
         )
+        self._observer.decided(prompt.read_s + perf_counter() - started_s)
+        return route
 
     def routed(self, prompt: ReadPrompt, route: Route) -> None:
         """Take note of where a request goes."""
@@ -183,9 +205,10 @@ class DataPlane:
         """Take a worker out of use that accepts no connection."""
         self._suspicion.suspect(state)
 
-    def stranded(self) -> None:
+    def stranded(self, phase: str = "decode") -> None:
         """Count a KV cache that stays on a prefill worker until its lease ends."""
         self.stranded_leases += 1
+        self._observer.stranded_lease(phase)
 
     def new_transfer_id(self) -> int:
         """Return a random number below 2**63."""

@@ -21,7 +21,7 @@ _read_token_ids = msgspec.json.Decoder(tuple[int, ...]).decode
 class ReadPrompt:
     """One request's prompt."""
 
-    __slots__ = ("_clock", "_prefix", "_view", "output_inputs", "tokens")
+    __slots__ = ("_clock", "_prefix", "_view", "output_inputs", "read_s", "tokens")
 
     def __init__(
         self,
@@ -35,6 +35,8 @@ class ReadPrompt:
         self._clock = clock
         self.tokens = prefix.tokens
         self.output_inputs = output_inputs
+        self.read_s = 0.0
+        """What it took to learn all this."""
 
     def cached_tokens(self, workers: Sequence[WorkerState]) -> list[int]:
         """Return, for each worker, how many of the prompt's leading tokens it holds."""
@@ -79,6 +81,7 @@ class PromptReader:
         token_ids = _token_ids(completion) if estimate.is_exact and self._has_events() else None
         prefix = self._view.prefix(completion, prompt_tokens=tokens, token_ids=token_ids)
         output_inputs = self._outputs.read(completion, prompt_tokens=tokens)
+        record.prompt = completion.prompt
         record.prompt_estimate = estimate
         record.prompt_keys = prefix.keys
         record.prompt_seed = prefix.seed

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Raw
+
 from .decision import Decision
 from .features import Features
 from .output_length import OutputInputs
@@ -23,6 +25,8 @@ class RequestRecord:
     arrived_unix_s: float
     path: str
     model: str
+    prompt: Raw | None = None
+    """The prompt's or the messages' JSON."""
     prompt_estimate: TokenEstimate | None = None
     prompt_keys: tuple[int, ...] = ()
     """Keys of the prompt's leading blocks in the prefix index."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs
 
@@ -15,7 +15,10 @@ from dolphin_router.explanation import explain, explanation_json
 from dolphin_router.features import Features, effective_tokens
 from dolphin_router.http.request import HttpRequest
 from dolphin_router.http.response import Response
+from dolphin_router.http.server_connection import ClientGone
 from dolphin_router.load import Load
+
+from .slices import Slices
 
 _JSON: Final = [(b"content-type", b"application/json")]
 _TEXT: Final = [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")]
@@ -27,11 +30,11 @@ _MOST_TOKENS: Final = 10**12
 class RouterView(Protocol):
     """What the admin port shows of a router."""
 
-    def metrics(self) -> bytes:
-        """Return the metrics in Prometheus's text format."""
+    def metrics(self) -> Iterator[bytes]:
+        """Yield the metrics in Prometheus's text format, in small pieces."""
 
-    def recorded(self) -> Iterable[bytes]:
-        """Yield the recorded requests as lines of JSON, the oldest first."""
+    def recorded(self) -> Iterator[bytes]:
+        """Yield the recorded requests as lines of JSON, the oldest first, in small pieces."""
 
     def table(self) -> RoutingTable | None:
         """Return the table in use."""
@@ -56,7 +59,7 @@ class AdminHandler:
         """
         self._view = view
         self._token = token
-        self._routes: dict[tuple[bytes, bytes], Callable[[HttpRequest, Response], None]] = {
+        self._routes: dict[tuple[bytes, bytes], Callable[[HttpRequest, Response], ClientGone | None]] = {
             (b"GET", b"/metrics"): self._metrics,
             (b"GET", b"/recorded"): self._recorded,
             (b"GET", b"/table"): self._table,
@@ -66,34 +69,35 @@ class AdminHandler:
             (b"PUT", b"/log-level"): self._set_log_level,
         }
 
-    def handle(self, request: HttpRequest, response: Response) -> None:
-        """Answer; every answer is complete at once."""
+    def handle(self, request: HttpRequest, response: Response) -> ClientGone | None:
+        """Begin to answer."""
         path = request.path
         if path == b"/health":
             response.answer(200, b"")
-            return
-        if self._token is not None and not _has_token(request, self._token):
+            return None
+        if self._token is not None and not has_token(request, self._token):
             response.error(401, "the admin port needs its token", [(b"www-authenticate", b"Bearer")])
-            return
+            return None
         route = self._routes.get((request.method, path))
         if route is not None:
             try:
-                route(request, response)
+                return route(request, response)
             except _BadQuery as error:
                 response.error(400, str(error))
-            return
+                return None
         methods = [method for method, known in self._routes if known == path]
         if methods:
             response.error(405, f"this path takes {b', '.join(methods).decode()}", [(b"allow", b", ".join(methods))])
         else:
             paths = sorted({known.decode() for _, known in self._routes})
             response.error(404, f"no such path; there are /health, {', '.join(paths)}")
+        return None
 
-    def _metrics(self, request: HttpRequest, response: Response) -> None:
-        response.answer(200, self._view.metrics(), _TEXT)
+    def _metrics(self, request: HttpRequest, response: Response) -> ClientGone:
+        return Slices(response, self._view.metrics(), _TEXT)
 
-    def _recorded(self, request: HttpRequest, response: Response) -> None:
-        response.answer(200, b"".join(self._view.recorded()), _LINES)
+    def _recorded(self, request: HttpRequest, response: Response) -> ClientGone:
+        return Slices(response, self._view.recorded(), _LINES)
 
     def _table(self, request: HttpRequest, response: Response) -> None:
         response.answer(200, write_table(self._required_table()), _JSON)
@@ -139,7 +143,8 @@ class AdminHandler:
         return table
 
 
-def _has_token(request: HttpRequest, token: bytes) -> bool:
+def has_token(request: HttpRequest, token: bytes) -> bool:
+    """Return whether a request carries the admin port's token."""
     given = request.header(b"authorization") or b""
     scheme, _, value = given.partition(b" ")
     return scheme.lower() == b"bearer" and hmac.compare_digest(value.strip(), token)

@@ -17,10 +17,12 @@ from dolphin_router.fleet import Fleet
 from dolphin_router.http.limits import HttpLimits
 from dolphin_router.kv_events.event_index import EventIndex
 from dolphin_router.kv_events.subscriptions import EventSubscriptions
+from dolphin_router.metrics import RouterMetrics
 from dolphin_router.output_inputs import OutputInputsReader
 from dolphin_router.prefix_index import CacheView, PrefixIndex
 from dolphin_router.probes import Prober
 from dolphin_router.prompt_reader import PromptReader
+from dolphin_router.recorder import Recorder
 from dolphin_router.request_record import RequestRecord
 from dolphin_router.routing import ActiveTable, RoutingRules
 from dolphin_router.server import Server
@@ -29,7 +31,8 @@ from dolphin_router.sources.file_watch import FileWatch
 from dolphin_router.token_count import TokenCounter
 
 from .options import Options
-from .table_file import TableFile, TableReloads, why_impossible
+from .reloads import Reloads
+from .table_file import TableFile, why_impossible
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +57,11 @@ class Router:
         self._config_path = config_path
         self.config = config
         self.adapter = adapter_named(config.engine)
-        self.table_reloads = TableReloads()
-        self.shadow_reloads = TableReloads()
-        self.config_refusals = 0
+        self.metrics = RouterMetrics(engine=config.engine)
+        self.recorder = Recorder(secret=options.secret, most_bytes=options.recorder_bytes)
+        self.table_reloads = Reloads()
+        self.shadow_reloads = Reloads()
+        self.config_reloads = Reloads()
         self.fleet = Fleet(loop, connect_timeout_s=config.timeouts.connect_s)
         self.prober = Prober(self.fleet, self.adapter)
         self.history = PrefixIndex(capacity_tokens=config.cached_tokens or CACHED_TOKENS)
@@ -143,8 +148,24 @@ class Router:
         self.config = config
         self._apply_workers(config)
 
+    # What is worth counting
+
+    def decided(self, seconds: float) -> None:
+        """Count a decision."""
+        self.metrics.decided(seconds)
+
+    def refused(self, reason: str) -> None:
+        """Count an answer of our own."""
+        self.metrics.refused(reason)
+
+    def stranded_lease(self, phase: str) -> None:
+        """Count a KV cache that is left to its lease."""
+        self.metrics.stranded_lease(phase)
+
     def finished(self, record: RequestRecord) -> None:
-        """Take note of a request that is over."""
+        """Count and record a request that is over."""
+        self.metrics.finished(record)
+        self.recorder.finished(record, b"" if record.prompt is None else memoryview(record.prompt))
 
     # Keeping in step
 
@@ -153,9 +174,12 @@ class Router:
         try:
             self.apply(load_config(self._config_path))
         except DocumentError as error:
-            self.config_refusals += 1
+            self.config_reloads.refused += 1
+            self.config_reloads.last_refusal = str(error)
             logger.error("configuration refused, the one in use stays: %s", error)
         else:
+            self.config_reloads.accepted += 1
+            self.config_reloads.last_refusal = None
             logger.info("configuration in use path=%s workers=%d", self._config_path, len(self.fleet.workers))
 
     def _apply_workers(self, config: RouterConfig) -> None:
@@ -165,6 +189,7 @@ class Router:
         self.prober.follow()
         for name in before - {worker.name for worker in workers}:
             self._cache_view.forget(name)
+        self.metrics.forget_workers_except(worker.name for worker in workers)
         if self._subscriptions is None and any(worker.kv_events_endpoint for worker in workers):
             self._subscriptions = EventSubscriptions(self.events)
         if self._subscriptions is not None:
@@ -173,6 +198,7 @@ class Router:
     def _apply_tables(self, config: RouterConfig) -> None:
         def assign_active(active: ActiveTable | None) -> None:
             self.plane.active = active
+            self.metrics.use_slo(None if active is None else active.table.slo)
 
         def assign_shadow(shadow: ActiveTable | None) -> None:
             self.plane.shadow = shadow
@@ -188,7 +214,7 @@ class Router:
         slot: str,
         path: str | None,
         assign: Callable[[ActiveTable | None], None],
-        reloads: TableReloads,
+        reloads: Reloads,
         *,
         has_aggregated: bool,
     ) -> None:

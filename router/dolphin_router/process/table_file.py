@@ -11,17 +11,9 @@ from dolphin_router.contract import DocumentError, RoutingTable, load_table
 from dolphin_router.routing import ActiveTable
 from dolphin_router.sources.file_watch import FileWatch
 
+from .reloads import Reloads
+
 logger = logging.getLogger(__name__)
-
-
-class TableReloads:
-    """How often a table was taken over or refused, for metrics."""
-
-    def __init__(self) -> None:
-        self.accepted = 0
-        self.refused = 0
-        self.last_refusal: str | None = None
-        """Why the newest table was refused; none while the newest is in use."""
 
 
 def why_impossible(table: RoutingTable, adapter: EngineAdapter, *, has_aggregated: bool) -> str | None:
@@ -46,7 +38,7 @@ class TableFile:
         *,
         assign: Callable[[ActiveTable], None],
         check: Callable[[RoutingTable], str | None],
-        reloads: TableReloads,
+        reloads: Reloads,
     ) -> None:
         """Load the file and watch it. Needs a running event loop.
 
