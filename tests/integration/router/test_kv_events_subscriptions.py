@@ -29,6 +29,7 @@ class Engine:
     def __init__(self, context: zmq.asyncio.Context, *, answers_replays: bool = True) -> None:
         self._publisher = context.socket(zmq.XPUB)
         self._publisher.setsockopt(zmq.XPUB_VERBOSE, 1)
+        self._publisher.setsockopt(zmq.SNDHWM, 0)
         self.endpoint = f"tcp://127.0.0.1:{self._publisher.bind_to_random_port('tcp://127.0.0.1')}"
         self._replayer = context.socket(zmq.ROUTER)
         self.replay_endpoint = f"tcp://127.0.0.1:{self._replayer.bind_to_random_port('tcp://127.0.0.1')}"
@@ -433,13 +434,18 @@ def test_an_address_that_is_none_leaves_the_other_workers_alone(caplog: pytest.L
     assert "w:2" in caplog.text
 
 
-def test_a_flood_of_events_does_not_hold_up_requests() -> None:
+@pytest.mark.parametrize("replay", [False, True], ids=["live", "replay"])
+def test_a_flood_of_events_does_not_hold_up_requests(replay: bool) -> None:
     async def main() -> None:
         messages = 2000
         async with engines() as (engine,), router() as subject:
+            if not replay:
+                subject.subscriptions.follow([worker(engine, replay=False)])
+                await engine.subscribed()
             for _ in range(messages):
-                await engine.publish(stored(0, 20), lose=True)
-            subject.subscriptions.follow([worker(engine)])
+                await engine.publish(stored(0, 20), lose=replay)
+            if replay:
+                subject.subscriptions.follow([worker(engine)])
             turns = 0
             counters = subject.index.counters
             async with asyncio.timeout(20):

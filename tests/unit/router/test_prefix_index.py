@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dolphin_router.completion_request import CompletionRequest
 from dolphin_router.prefix_index import PrefixIndex, block_keys, bytes_of_blocks, prompt_seed
+from dolphin_router.worker_bits import BitPool
 
 SEED = b"model"
 
@@ -137,6 +138,22 @@ def test_what_was_used_longest_ago_goes_first_and_from_its_tail() -> None:
     assert held == [2048, 1024, 2048]
 
 
+def test_a_prompt_that_was_used_again_still_goes_from_its_tail() -> None:
+    first, second = (bytes([number]) * 2048 for number in range(2))
+    index = _index(capacity_tokens=6 * 128)
+    for content in (first, first, second):
+        _sent(index, "a:1", content)
+    assert [index.matched_bytes(block_keys(SEED, content), ["a:1"])[0] for content in (first, second)] == [1024, 2048]
+
+
+def test_workers_that_come_and_go_take_each_others_bits() -> None:
+    bits = BitPool()
+    first, second = bits.take(), bits.take()
+    bits.give_back(first)
+    assert bits.take() == first
+    assert bits.take() not in (first, second)
+
+
 def test_capacity_is_in_tokens() -> None:
     content = bytes(8192)
     for bytes_per_token, held in ((4.0, 4096), (2.0, 2048), (8.0, 8192)):
@@ -257,6 +274,13 @@ class _Workers(RuleBasedStateMachine):
     @invariant()
     def memory_stays_within_its_bound(self) -> None:
         assert len(self.index) == sum(map(len, self.model.values())) <= self.max_blocks
+
+    @invariant()
+    def what_is_held_is_found(self) -> None:
+        for name, blocks in self.model.items():
+            for block in blocks:
+                keys = block_keys(SEED, self.content(list(block)))
+                assert self.index.matched_bytes(keys, [name]) == [len(block) * 512]
 
     @invariant()
     def no_block_is_held_without_those_before_it(self) -> None:
