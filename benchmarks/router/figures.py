@@ -15,6 +15,9 @@ CEILING: Final = "direct"
 FULL_CORE: Final = 0.95
 """From here on a core counts as busy all the time."""
 
+QUIET_CORES: Final = 0.1
+"""Up to here other processes hardly disturb."""
+
 Measure = Callable[[dict[str, Any]], float]
 Combine = Callable[[float, float], float]
 
@@ -199,13 +202,22 @@ def _row(runs: Sequence[Run], case: str, target: str) -> tuple[str, ...]:
     )
 
 
+def disturbance(runs: Sequence[Run]) -> str:
+    """Return how much other processes disturbed the measurements."""
+    others = [run.result["other_cores"] for run in runs if not run.faults]
+    if not others:
+        return "nothing was measured"
+    much = "; rates and latencies of so busy a machine mean little" if statistics.median(others) > QUIET_CORES else ""
+    return f"other processes used {statistics.median(others):.2f} cores ({min(others):.2f}..{max(others):.2f}){much}"
+
+
 def as_text(runs: Sequence[Run]) -> str:
     """Return the rows in columns, and the goals."""
     table = [HEADER, *rows(runs)]
     widths = [max(len(row[column]) for row in table) for column in range(len(HEADER))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
     mark = "! the harness's core was full: the router could do more"
-    return "\n".join([*lines, mark, "", *(str(goal) for goal in goals(runs))])
+    return "\n".join([*lines, mark, disturbance(runs), "", *(str(goal) for goal in goals(runs))])
 
 
 def as_document(header: dict[str, Any], runs: Sequence[Run]) -> dict[str, Any]:

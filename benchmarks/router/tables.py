@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from figures import HEADER, goals, rows
+from figures import HEADER, disturbance, goals, rows
 from runs import RunFile
 from targets import RESULTS
 
@@ -29,7 +29,7 @@ def comparison(measured: RunFile) -> str:
     method = (
         f"Medians of {repetitions} repetitions of {settings['measured_s']:g} s (min..max), {machine['processor']}, "
         f"{machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']}, "
-        f"{' and '.join(machine['peers'])}."
+        f"{' and '.join(machine['peers'])}; {disturbance(measured.runs)}."
     )
     return "\n".join(
         [markdown(HEADER, rows(measured.runs)), "", method, "", *(f"- {goal}" for goal in goals(measured.runs))]
