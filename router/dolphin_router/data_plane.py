@@ -14,6 +14,7 @@ from .contract import Limits
 from .exchange.admission import Admission
 from .exchange.exchange import RETRY_AFTER, Exchange
 from .exchange.forward import Forward
+from .exchange.release import StrandedPhase
 from .exchange.retry_budget import RetryBudget
 from .exchange.settings import ExchangeSettings
 from .fleet import Fleet, WorkerState
@@ -24,6 +25,7 @@ from .http.server_connection import ClientGone
 from .prompt_reader import PromptReader, ReadPrompt
 from .request_record import RequestRecord
 from .routing import ActiveTable, Exclusions, Route, RoutingRules, choose_route
+from .shadow import ShadowComparison
 
 _COMPLETIONS: Final = {b"/v1/chat/completions": True, b"/v1/completions": False}
 """Paths on which a choice is made, and whether each is a chat."""
@@ -59,7 +61,7 @@ class Observer(Protocol):
         """The router answered by itself; ``reason`` is one of few constants."""
 
     def stranded_lease(self, phase: str) -> None:
-        """A KV cache stays on a prefill worker until its lease ends; ``phase`` is one of few constants."""
+        """A KV cache stays on a prefill worker until its lease ends; ``phase`` is a ``StrandedPhase``."""
 
     def finished(self, record: RequestRecord) -> None:
         """A completion request is over."""
@@ -101,6 +103,7 @@ class DataPlane:
         """Swapped by one assignment, between two requests."""
         self.shadow: ActiveTable | None = None
         """A table that decides without acting."""
+        self.shadow_comparison = ShadowComparison()
         self.stranded_leases = 0
         self.is_draining = False
         self._prompts = prompts
@@ -205,7 +208,14 @@ class DataPlane:
         """Take a worker out of use that accepts no connection."""
         self._suspicion.suspect(state)
 
-    def stranded(self, phase: str = "decode") -> None:
+    def compare_shadow(self, prompt: ReadPrompt, route: Route) -> None:
+        """Ask the shadow table what it would have done with a request that has been sent on its way."""
+        shadow = self.shadow
+        if shadow is not None:
+            action = self.rules.fallback_action if route.decision is None else route.decision.action
+            self.shadow_comparison.compare(shadow, prompt, route, action)
+
+    def stranded(self, phase: StrandedPhase) -> None:
         """Count a KV cache that stays on a prefill worker until its lease ends."""
         self.stranded_leases += 1
         self._observer.stranded_lease(phase)

@@ -36,9 +36,6 @@ class Forward:
         self._call: Call = Call(state.pool, data, self._relay, is_head=request.method == b"HEAD")
         data_plane.deadlines.add(self)
 
-    def on_answer_head(self, status: int) -> None:
-        """Nothing to do before the body."""
-
     def on_answer_begin(self) -> None:
         """Nothing to note."""
 

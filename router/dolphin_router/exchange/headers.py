@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from dolphin_router.http.request import Headers
@@ -78,10 +78,16 @@ def request_bytes(
     host: bytes,
     forwarded: bytes,
     body: bytes,
-    added: Iterable[tuple[bytes, bytes]] = (),
+    added: Sequence[tuple[bytes, bytes]] = (),
 ) -> bytes:
-    """Return a whole request for a worker; ``forwarded`` as :func:`forwarded_headers` makes it."""
-    extra = b"".join([b"%b: %b\r\n" % header for header in added])
+    """Return a whole request for a worker; ``forwarded`` as :func:`forwarded_headers` makes it. ``added`` headers
+    replace those of the same name."""
+    extra = b""
+    if added:
+        names = {name.lower() for name, _ in added}
+        lines = forwarded.split(b"\r\n")
+        forwarded = b"\r\n".join([line for line in lines if line.partition(b":")[0].lower() not in names])
+        extra = b"".join([b"%b: %b\r\n" % header for header in added])
     if not body and method in (b"GET", b"HEAD"):
         return b"%b %b HTTP/1.1\r\nhost: %b\r\n%b%b\r\n" % (method, target, host, forwarded, extra)
     return b"%b %b HTTP/1.1\r\nhost: %b\r\n%b%bcontent-length: %d\r\n\r\n%b" % (
@@ -117,5 +123,5 @@ def answer_headers(headers: Headers) -> AnswerHeaders:
         elif lowered not in _NOT_RETURNED:
             returned.append(header)
             if lowered == b"content-type":
-                is_event_stream = header[1].startswith(b"text/event-stream")
+                is_event_stream = header[1].lower().startswith(b"text/event-stream")
     return AnswerHeaders(returned, length, is_event_stream)

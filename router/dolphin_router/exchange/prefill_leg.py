@@ -25,11 +25,11 @@ class PrefillOwner(Protocol):
 class PrefillLeg:
     """Collects the answer of one prefill worker."""
 
-    __slots__ = ("_body", "_body_bytes", "_call", "_headers", "_owner", "_status", "state")
+    __slots__ = ("_body", "_body_bytes", "_call", "_headers", "_status", "owner", "state")
 
     def __init__(self, state: WorkerState, data: bytes, owner: PrefillOwner) -> None:
         self.state = state
-        self._owner = owner
+        self.owner = owner
         self._status = 0
         self._headers: Headers = []
         self._body: list[bytes] = []
@@ -51,13 +51,13 @@ class PrefillLeg:
         self._body_bytes += len(data)
         if self._body_bytes > MOST_ANSWER_BYTES:
             self._call.abort()
-            self._owner.on_prefill_failure(CallFailure.INVALID, f"the answer is longer than {MOST_ANSWER_BYTES} bytes")
+            self.owner.on_prefill_failure(CallFailure.INVALID, f"the answer is longer than {MOST_ANSWER_BYTES} bytes")
 
     def on_end(self) -> None:
         """Hand the answer over."""
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._owner.on_prefill_answer(self._status, self._headers, body)
+        self.owner.on_prefill_answer(self._status, self._headers, body)
 
     def on_failure(self, failure: CallFailure, reason: str) -> None:
         """Hand the failure over."""
-        self._owner.on_prefill_failure(failure, reason)
+        self.owner.on_prefill_failure(failure, reason)

@@ -14,7 +14,8 @@ from dolphin_router.http.upstream import CallFailure
 from .headers import answer_headers
 
 HELD_BYTES = 1_048_576
-"""Up to this size an answer that is no stream is held back, so that a worker's death can still be told by a status."""
+"""Up to this size an answer that is no stream is held back, so that a worker's death can still be told by a status; one
+that must be edited is, whatever its size."""
 
 _PROMPT_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d+)')
 _COMPLETION_TOKENS = re.compile(rb'"completion_tokens"\s*:\s*(\d+)')
@@ -22,9 +23,6 @@ _COMPLETION_TOKENS = re.compile(rb'"completion_tokens"\s*:\s*(\d+)')
 
 class RelayOwner(Protocol):
     """Hears how the relay goes."""
-
-    def on_answer_head(self, status: int) -> None:
-        """The worker has begun to answer; nothing has been sent to the client."""
 
     def on_answer_begin(self) -> None:
         """The first bytes are about to be sent to the client."""
@@ -50,7 +48,6 @@ class AnswerRelay:
     """
 
     __slots__ = (
-        "_edit",
         "_events",
         "_extra_headers",
         "_head",
@@ -61,6 +58,7 @@ class AnswerRelay:
         "_owner",
         "_response",
         "completion_tokens",
+        "edit",
         "prompt_tokens",
         "status",
     )
@@ -70,7 +68,7 @@ class AnswerRelay:
     ) -> None:
         self._response = response
         self._owner = owner
-        self._edit = edit
+        self.edit = edit
         self._extra_headers = extra_headers
         self._held: list[bytes] = []
         self._held_bytes = 0
@@ -91,29 +89,28 @@ class AnswerRelay:
         self.status = status
         self._head = answer_headers(headers)
         self._is_holding = not self._head.is_event_stream
-        self._owner.on_answer_head(status)
 
     def on_body(self, data: bytes) -> None:
         """Pass a piece on, or hold it."""
         if self._is_holding:
             self._held.append(data)
             self._held_bytes += len(data)
-            if self._held_bytes <= HELD_BYTES:
+            if self._held_bytes <= HELD_BYTES or self.edit is not None:
                 self._owner.on_answer_piece()
                 return
             data = b"".join(self._held)
             self._held.clear()
             self._is_holding = False
         if not self._response.started:
-            self._start(None if self._edit is not None else self._head.length)
+            self._start(None if self.edit is not None else self._head.length)
         if self._head.is_event_stream:
             # No event holds an empty line, and JSON holds no line breaks.
             self._events += data.count(b"\n\n") + (self._last_byte == b"\n" and data[:1] == b"\n")
             self._last_byte = data[-1:]
             if b'"usage"' in data:
                 self._read_usage(data)
-            if self._edit is not None:
-                data = self._edit.events(data)
+            if self.edit is not None:
+                data = self.edit.events(data)
         self._response.send(data)
         self._owner.on_answer_piece()
 
@@ -121,8 +118,8 @@ class AnswerRelay:
         """Complete the response."""
         if self._is_holding:
             body = self._held[0] if len(self._held) == 1 else b"".join(self._held)
-            if self._edit is not None and self.status == 200:
-                body = self._edit.whole(body)
+            if self.edit is not None and self.status == 200:
+                body = self.edit.whole(body)
             self._read_usage(body)
             # A HEAD request's answer has the length of a body that it does not have.
             length = len(body) if body else self._head.length or 0
@@ -131,8 +128,8 @@ class AnswerRelay:
         else:
             if not self._response.started:
                 self._start(None)
-            if self._edit is not None:
-                self._response.send(self._edit.rest())
+            if self.edit is not None:
+                self._response.send(self.edit.rest())
         self._response.finish()
         self._owner.on_answer_end()
 
@@ -145,9 +142,9 @@ class AnswerRelay:
 
     def break_off(self, status: int, message: str) -> None:
         """End a response that has begun: a stream by an error event, so that nobody takes it for complete."""
-        if self._head.is_event_stream and (self._head.length is None or self._edit is not None):
-            if self._edit is not None:
-                self._response.send(self._edit.rest())
+        if self._head.is_event_stream and (self._head.length is None or self.edit is not None):
+            if self.edit is not None:
+                self._response.send(self.edit.rest())
             # An event that was cut must not swallow the error.
             self._response.send(b"\n\n" + error_event(status, message))
             self._response.finish()
@@ -161,8 +158,10 @@ class AnswerRelay:
         self._response.start(self.status, headers + self._extra_headers, length=length)
 
     def _read_usage(self, data: bytes) -> None:
-        prompt = _PROMPT_TOKENS.search(data)
-        completion = _COMPLETION_TOKENS.search(data)
+        # The last one counts: an engine may report after every token.
+        start = max(data.rfind(b'"usage"'), 0)
+        prompt = _PROMPT_TOKENS.search(data, start)
+        completion = _COMPLETION_TOKENS.search(data, start)
         if prompt is not None and completion is not None:
             self.prompt_tokens = int(prompt[1])
             self.completion_tokens = int(completion[1])

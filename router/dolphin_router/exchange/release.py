@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from dolphin_router.fleet import WorkerState
 from dolphin_router.http.deadlines import Deadlines
 from dolphin_router.http.request import Headers
 from dolphin_router.http.upstream import Call, CallFailure
+
+StrandedPhase = Literal["prefill", "decode", "release"]
+"""Where a KV cache was lost: with a prefill worker that was given up, with a decode worker that failed after it had
+been told of it, or because no decode worker could be told to drop it."""
 
 
 class ReleaseCall:
