@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from pathlib import Path
 
 from .http.deadlines import Deadlines
 from .http.limits import HttpLimits
 from .http.server_connection import Handler, ServerConnection
 
 BACKLOG = 2048
+
+CUT_S = 1.0
+"""For connections that were cut to tell those who answered on them."""
 
 
 class Server:
@@ -40,8 +44,24 @@ class Server:
             OSError: the address cannot be used.
         """
         self._server = await self.loop.create_server(
-            lambda: ServerConnection(self), host, port, ssl=tls, backlog=BACKLOG, reuse_port=shares_port or None
+            lambda: ServerConnection(self),
+            host,
+            port,
+            ssl=tls,
+            # A client that does not finish its handshake holds a connection as one does that sends no head.
+            ssl_handshake_timeout=None if tls is None else self.limits.head_timeout_s,
+            backlog=BACKLOG,
+            reuse_port=shares_port or None,
         )
+
+    async def start_unix(self, path: Path) -> None:
+        """Begin to listen on a Unix socket.
+
+        Raises:
+            OSError: the path cannot be used.
+        """
+        path.unlink(missing_ok=True)
+        self._server = await self.loop.create_unix_server(lambda: ServerConnection(self), str(path))
 
     @property
     def port(self) -> int:
@@ -52,7 +72,7 @@ class Server:
         return port
 
     async def stop(self, *, patience_s: float) -> int:
-        """Accept nothing new, let answers that are under way end, then close. Return how many were cut.
+        """Accept nothing new, let requests that are under way end, then close. Return how many answers were cut.
 
         Args:
             patience_s: how long to wait for them.
@@ -62,11 +82,15 @@ class Server:
             self._server.close()
         for connection in list(self.connections):
             connection.close_when_idle()
-        until_s = self.loop.time() + patience_s
-        while self.connections and self.loop.time() < until_s:
-            await asyncio.sleep(0.02)
-        cut = len(self.connections)
+        await self._wait_for_connections(patience_s)
+        cut = sum(connection.is_answering for connection in self.connections)
         for connection in list(self.connections):
             connection.abort()
+        await self._wait_for_connections(CUT_S)
         self.deadlines.close()
         return cut
+
+    async def _wait_for_connections(self, limit_s: float) -> None:
+        until_s = self.loop.time() + limit_s
+        while self.connections and self.loop.time() < until_s:
+            await asyncio.sleep(0.01)

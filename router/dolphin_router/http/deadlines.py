@@ -27,9 +27,16 @@ class Deadlines:
         self._tick_s = tick_s
         self._objects: set[Timed] = set()
         self._handle: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        """Objects that are watched."""
+        return len(self._objects)
 
     def add(self, timed: Timed) -> None:
         """Watch an object until it is removed."""
+        if self._is_closed:
+            return
         self._objects.add(timed)
         if self._handle is None:
             self._handle = self._loop.call_later(self._tick_s, self._tick)
@@ -40,6 +47,7 @@ class Deadlines:
 
     def close(self) -> None:
         """Stop for good."""
+        self._is_closed = True
         self._objects.clear()
         if self._handle is not None:
             self._handle.cancel()
@@ -48,6 +56,15 @@ class Deadlines:
     def _tick(self) -> None:
         now_s = self._loop.time()
         for timed in [timed for timed in self._objects if timed.deadline_s <= now_s]:
-            timed.on_deadline()
+            # What another object has just done may have moved this one's deadline, or ended it.
+            if timed.deadline_s > now_s or timed not in self._objects:
+                continue
+            try:
+                timed.on_deadline()
+            except Exception as error:
+                # One object's fault must not stop the clock of all.
+                self._loop.call_exception_handler(
+                    {"message": "a deadline could not be acted on", "exception": error, "object": timed}
+                )
         # An idle router sleeps.
         self._handle = self._loop.call_later(self._tick_s, self._tick) if self._objects else None

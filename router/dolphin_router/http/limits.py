@@ -23,3 +23,9 @@ class HttpLimits:
     """Between two pieces of a body: 408."""
     keep_alive_s: float = 75.0
     """An idle connection stays open this long, a little longer than the idle time of common proxies before us."""
+    unread_s: float = 300.0
+    """A client may leave the end of an answer unread this long; then its connection is cut."""
+    linger_s: float = 2.0
+    """After a refusal, what the client still sends is thrown away until it has paused this long."""
+    longest_linger_s: float = 30.0
+    """And no longer than this in all."""

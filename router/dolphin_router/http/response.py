@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable, Iterable
 from enum import Enum
 
 from .errors import error_object
 from .request import HttpRequest
 from .status import status_line
+
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""SO_LINGER for no time at all."""
 
 
 class _Framing(Enum):
@@ -23,7 +28,17 @@ class Response:
     When the client has left, everything here does nothing, so that nobody needs to ask.
     """
 
-    __slots__ = ("_finished", "_framing", "_head", "_on_finish", "_request", "_transport", "keep_alive", "started")
+    __slots__ = (
+        "_finished",
+        "_framing",
+        "_has_body",
+        "_head",
+        "_on_finish",
+        "_request",
+        "_transport",
+        "keep_alive",
+        "started",
+    )
 
     def __init__(
         self, transport: asyncio.Transport, request: HttpRequest, on_finish: Callable[[Response], None]
@@ -32,6 +47,7 @@ class Response:
         self._request = request
         self._on_finish = on_finish
         self._framing = _Framing.LENGTH
+        self._has_body = request.method != b"HEAD"
         self._head = b""
         self._finished = False
         self.started = False
@@ -49,10 +65,9 @@ class Response:
         lines = [status_line(status)]
         lines.extend([b"%b: %b\r\n" % header for header in headers])
         if status == 204 or status == 304:
-            self._framing = _Framing.LENGTH
+            self._has_body = False
         elif length is not None:
             lines.append(b"content-length: %d\r\n" % length)
-            self._framing = _Framing.LENGTH
         elif self._request.is_http_1_0:
             self._framing = _Framing.CLOSE
             self.keep_alive = False
@@ -69,21 +84,14 @@ class Response:
 
     def send(self, data: bytes) -> None:
         """Send a piece of the body. A :meth:`start` with a length obliges the caller to send exactly that much."""
-        if self._request.method == b"HEAD":
+        if not data or not self._has_body or self._finished:
             return
         head = self._head
         if self._framing is _Framing.CHUNKED:
-            if not data:
-                return
             self._transport.write(b"%b%x\r\n%b\r\n" % (head, len(data), data))
         else:
             self._transport.write(head + data if head else data)
-        self._head = b""
-
-    def flush_head(self) -> None:
-        """Send the head now, although no piece of the body is there yet."""
-        if self._head:
-            self._transport.write(self._head)
+        if head:
             self._head = b""
 
     def finish(self) -> None:
@@ -91,16 +99,26 @@ class Response:
         if self._finished:
             return
         self._finished = True
-        if self._framing is _Framing.CHUNKED and self._request.method != b"HEAD":
-            self._transport.write(self._head + b"0\r\n\r\n")
-            self._head = b""
-        else:
-            self.flush_head()
+        rest = self._head
+        if self._framing is _Framing.CHUNKED and self._has_body:
+            rest += b"0\r\n\r\n"
+        if rest:
+            self._transport.write(rest)
         self._on_finish(self)
+
+    def disconnect(self) -> None:
+        """Take note that the client has left."""
+        self._finished = True
 
     def abandon(self) -> None:
         """Close the connection at once: the answer cannot be completed, and the client must see that it was cut."""
+        if self._finished:
+            return
         self._finished = True
+        if self._framing is _Framing.CLOSE:
+            # A close in good order would look like the end of the answer.
+            raw = self._transport.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self._transport.abort()
 
     def answer(self, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:

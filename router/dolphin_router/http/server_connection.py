@@ -1,27 +1,30 @@
-"""One connection from a client: bytes in, whole requests out, one answer at a time."""
+"""One connection from a client: requests answered one at a time and in order, and closed when it must be."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import socket
 from math import inf
 from typing import Protocol, cast
-
-import httptools
 
 from .deadlines import Deadlines
 from .errors import error_object
 from .limits import HttpLimits
-from .request import Headers, HttpRequest
+from .request import HttpRequest
+from .request_reader import Refusal, RequestReader
 from .response import Response
 from .status import status_line
 
 HIGH_WATER_BYTES = 65_536
-"""Unsent bytes of an answer above which its source is not read; uvicorn's mark."""
+"""Unsent bytes of an answer above which its source is not read; uvicorn's mark.
 
+An answer's source is read at most 256 KiB at a time, and nothing more is read of it once this mark is passed. For a
+client that reads nothing the process therefore holds at most 320 KiB, however long the answer is.
+"""
 
-LINGER_S = 2.0
-"""After a refusal, the time in which the client may notice it and stop sending."""
+UNSENT_IN_KERNEL_BYTES = 131_072
+"""What the kernel holds of an answer beyond what is on its way to the client. Without this it takes up to 4 MiB for a
+client that does not read, and a container's memory limit counts that too."""
 
 
 class ClientGone(Protocol):
@@ -55,38 +58,31 @@ class ConnectionSet(Protocol):
     is_stopping: bool
 
 
-class _Refused(Exception):
-    """Raised inside the parser's callbacks to stop it."""
-
-
 class ServerConnection(asyncio.Protocol):
-    """Reads requests, hands each to the handler when its turn has come, and closes when it must.
+    """Hands each request to the handler when its turn has come.
 
-    Requests that a client pipelines are answered in order. The connection stays readable while a request is worked
-    on, so that a client's leaving is noticed in every phase.
+    The connection stays readable while a request is worked on, so that a client's leaving is noticed in every phase.
+    It is not read while enough requests wait, and no request is begun while the client leaves answers unread.
     """
 
     def __init__(self, server: ConnectionSet) -> None:
         self._server = server
         self._transport: asyncio.Transport
-        self._parser = httptools.HttpRequestParser(self)
-        self.deadline_s = inf
-        # The request that is being read.
-        self._target = b""
-        self._headers: Headers = []
-        self._head_bytes = 0
-        self._body: list[bytes] = []
-        self._body_bytes = 0
-        self._in_head = True
-        self._is_between_requests = True
-        self._refusal: tuple[int, str] | None = None
-        # The requests that are waiting, and the one that is being answered.
-        self._waiting: deque[HttpRequest] = deque()
+        self._reader = RequestReader()
+        self._head_number = 0
+        """Of the request whose head is timed."""
         self._response: Response | None = None
         self._client_gone: ClientGone | None = None
         self._is_reading = True
         self._is_writing_paused = False
         self._is_closing = False
+        self._linger_end_s = inf
+        self.deadline_s = inf
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the client still has to get something."""
+        return self._response is not None or bool(self._reader.requests) or self._transport.get_write_buffer_size() > 0
 
     # Protocol interface
 
@@ -95,26 +91,33 @@ class ServerConnection(asyncio.Protocol):
         # uvloop's transports have the methods of asyncio.Transport without being one.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        raw = transport.get_extra_info("socket")
+        if raw.family != socket.AF_UNIX:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_IN_KERNEL_BYTES)
         self._server.connections.add(self)
         self._server.deadlines.add(self)
-        self._wait_for_request()
+        if self._server.is_stopping:
+            self._close()
+        else:
+            self.deadline_s = self._now_s() + self._server.limits.keep_alive_s
 
     def data_received(self, data: bytes) -> None:
         """Parse, then begin to answer what has become complete."""
-        if self._refusal is not None:
+        reader = self._reader
+        if reader.refusal is not None:
+            self._throw_away()
             return
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._continue_without_upgrade(data[upgrade.args[0] :])
+        if self._is_closing:
             return
-        except httptools.HttpParserCallbackError as error:
-            if self._refusal is None:
-                raise error from error.__context__
-        except httptools.HttpParserError as error:
-            self._refusal = (400, f"not a valid HTTP/1.1 request: {error}")
+        reader.feed(data, self._server.limits)
+        if not reader.is_between_requests:
+            self._time_request()
+        elif self._response is not None:
+            self.deadline_s = inf
         if self._response is None:
             self._answer_next()
+        else:
+            self._limit_reading()
 
     def eof_received(self) -> None:
         """Take the end of what the client sends for its leaving, as web servers do: the transport closes."""
@@ -124,6 +127,9 @@ class ServerConnection(asyncio.Protocol):
         self._is_closing = True
         self._server.connections.discard(self)
         self._server.deadlines.remove(self)
+        response, self._response = self._response, None
+        if response is not None:
+            response.disconnect()
         gone, self._client_gone = self._client_gone, None
         if gone is not None:
             gone.on_client_gone()
@@ -139,96 +145,21 @@ class ServerConnection(asyncio.Protocol):
         self._is_writing_paused = False
         if self._client_gone is not None:
             self._client_gone.resume()
-
-    # Parser callbacks
-
-    def on_message_begin(self) -> None:
-        self._headers = []
-        self._target = b""
-        self._body = []
-        self._body_bytes = 0
-        self._head_bytes = 0
-        self._in_head = True
-        self._is_between_requests = False
-        self.deadline_s = self._server.loop.time() + self._server.limits.head_timeout_s
-
-    def on_url(self, target: bytes) -> None:
-        self._target += target
-        self._count_head_bytes(len(target))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_head:
-            return  # Trailers say nothing that a router needs.
-        self._headers.append((name, value))
-        self._count_head_bytes(len(name) + len(value))
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        if self._parser.get_method() == b"CONNECT":
-            self._refuse(405, "this is not a proxy for CONNECT")
-        length: bytes | None = None
-        has_host = False
-        expects_continue = False
-        is_chunked = False
-        for name, value in self._headers:
-            lowered = name.lower()
-            if lowered == b"content-length":
-                length = value
-            elif lowered == b"host":
-                if has_host:
-                    self._refuse(400, "the request has two Host headers")
-                has_host = True
-            elif lowered == b"expect":
-                if value.lower() != b"100-continue":
-                    self._refuse(417, "the only expectation that can be met is 100-continue")
-                expects_continue = True
-            elif lowered == b"transfer-encoding":
-                is_chunked = True
-        is_http_1_0 = self._parser.get_http_version() == "1.0"
-        if not is_http_1_0 and not has_host:
-            self._refuse(400, "the request has no Host header")
-        if is_http_1_0 and is_chunked:
-            self._refuse(400, "HTTP/1.0 knows no Transfer-Encoding")
-        if length is not None and int(length) > self._server.limits.body_bytes:
-            self._refuse(413, f"the body is longer than {self._server.limits.body_bytes} bytes")
-        if expects_continue and not is_http_1_0 and self._response is None and not self._waiting:
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def on_body(self, data: bytes) -> None:
-        self._body.append(data)
-        self._body_bytes += len(data)
-        if self._body_bytes > self._server.limits.body_bytes:
-            self._refuse(413, f"the body is longer than {self._server.limits.body_bytes} bytes")
-        self.deadline_s = self._server.loop.time() + self._server.limits.body_timeout_s
-
-    def on_message_complete(self) -> None:
-        if self._parser.should_upgrade():
-            return  # The parser stops here, and the body is still to come.
-        self.deadline_s = inf
-        self._is_between_requests = True
-        body = self._body
-        self._waiting.append(
-            HttpRequest(
-                self._parser.get_method(),
-                self._target,
-                self._headers,
-                body[0] if len(body) == 1 else b"".join(body),
-                self._parser.get_http_version() == "1.0",
-                self._parser.should_keep_alive(),
-            )
-        )
-        self._body = []
+        elif self._response is None:
+            self._answer_next()
 
     # Answering
 
     def _answer_next(self) -> None:
         """Hand the next request to the handler. Loops, since an answer may be complete at once."""
-        while self._waiting and self._response is None and not self._is_closing:
-            request = self._waiting.popleft()
+        reader = self._reader
+        while self._can_answer():
+            request = reader.take()
             response = Response(self._transport, request, self._on_finish)
             if self._server.is_stopping:
                 response.keep_alive = False
             self._response = response
+            self.deadline_s = inf if reader.is_between_requests else self.deadline_s
             client_gone = self._server.handler.handle(request, response)
             # Finished already: `_on_finish` has run, and another request may be under way.
             if self._response is response:
@@ -236,55 +167,115 @@ class ServerConnection(asyncio.Protocol):
                 if self._is_writing_paused and client_gone is not None:
                     client_gone.pause()
         self._limit_reading()
-        if self._response is None and self._refusal is not None:
-            self._send_refusal()
+        if self._response is None and not self._is_closing:
+            self._wait()
+
+    def _can_answer(self) -> bool:
+        is_free = self._response is None and not self._is_closing and not self._is_writing_paused
+        return is_free and bool(self._reader.requests)
 
     def _on_finish(self, response: Response) -> None:
+        if self._response is not response:
+            return
         self._response = None
         self._client_gone = None
         if not response.keep_alive or self._server.is_stopping:
-            self._transport.close()
-            self._is_closing = True
-            return
-        if self._waiting or self._refusal is not None:
+            self._close()
+        elif self._reader.requests or self._reader.refusal is not None:
             # Not from inside the finished answer's own code.
             self._server.loop.call_soon(self._answer_next)
         else:
-            self._limit_reading()
-            self._wait_for_request()
+            self._wait()
+
+    def _wait(self) -> None:
+        """Nothing is being answered: wait for the client."""
+        reader = self._reader
+        limits = self._server.limits
+        if self._is_writing_paused and (reader.requests or reader.refusal is not None):
+            self.deadline_s = self._now_s() + limits.unread_s
+        elif reader.refusal is not None:
+            self._send_refusal(reader.refusal)
+        elif reader.is_between_requests:
+            self.deadline_s = self._now_s() + limits.keep_alive_s
+        elif reader.awaits_continue:
+            reader.awaits_continue = False
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    # Ending
 
     def close_when_idle(self) -> None:
-        """Close now, or after the answer that is under way."""
-        if self._response is None and not self._waiting:
-            self._transport.close()
-        elif self._response is not None and not self._response.started:
+        """Close now, or after the request that is under way."""
+        if self._is_closing:
+            return
+        if self._response is not None:
+            # Too late to say it in the head of an answer that has begun.
             self._response.keep_alive = False
+        elif self._reader.is_between_requests and not self._reader.requests and self._reader.refusal is None:
+            self._close()
 
     def abort(self) -> None:
         """Close at once."""
         self._transport.abort()
 
     def on_deadline(self) -> None:
-        """Close an idle connection; refuse a request that does not come to its end."""
-        if self._refusal is not None:
+        """Close an idle connection; refuse a request that does not come to its end; cut what does not end at all."""
+        reader = self._reader
+        if self._is_closing:
             self._transport.abort()
         elif self._response is not None:
             # The next request waits for the client, who may be waiting for this answer.
-            self.deadline_s = self._server.loop.time() + self._server.limits.body_timeout_s
-        elif self._is_between_requests:
-            self._transport.close()
+            self.deadline_s = inf if reader.is_between_requests else self._now_s() + self._server.limits.body_timeout_s
+        elif self._is_writing_paused and (reader.requests or reader.refusal is not None):
+            self._transport.abort()
+        elif reader.is_between_requests:
+            self._close()
         else:
-            self._refusal = (408, "the request did not arrive in time")
-            self._send_refusal()
+            reader.refusal = Refusal(408, "the request did not arrive in time")
+            self._send_refusal(reader.refusal)
+
+    def _close(self) -> None:
+        """Close when everything has been sent, and in any case some day."""
+        self._is_closing = True
+        self._transport.close()
+        self.deadline_s = self._now_s() + self._server.limits.unread_s
+
+    def _send_refusal(self, refusal: Refusal) -> None:
+        body = error_object(refusal.status, refusal.message)
+        self._transport.write(
+            b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
+            % (status_line(refusal.status), len(body), body)
+        )
+        self._is_closing = True
+        # With unread bytes in the socket a close would reset the connection, and the client might never see the
+        # answer: read on for a moment, and throw away.
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        limits = self._server.limits
+        now_s = self._now_s()
+        self._linger_end_s = now_s + limits.longest_linger_s
+        self.deadline_s = now_s + limits.linger_s
 
     # Reading
 
-    def _wait_for_request(self) -> None:
-        if self._is_between_requests:
-            self.deadline_s = self._server.loop.time() + self._server.limits.keep_alive_s
+    def _throw_away(self) -> None:
+        """Give a client that was refused, or is going to be, time to stop sending."""
+        if self._is_closing:
+            self.deadline_s = min(self._now_s() + self._server.limits.linger_s, self._linger_end_s)
+
+    def _time_request(self) -> None:
+        """Give the client time for the rest of a request: once for its head, again and again for its body."""
+        reader = self._reader
+        limits = self._server.limits
+        if not reader.is_in_head:
+            self.deadline_s = self._now_s() + limits.body_timeout_s
+        elif reader.begun != self._head_number:
+            self._head_number = reader.begun
+            self.deadline_s = self._now_s() + limits.head_timeout_s
 
     def _limit_reading(self) -> None:
-        should_read = len(self._waiting) < self._server.limits.pipelined_requests
+        reader = self._reader
+        limits = self._server.limits
+        should_read = len(reader.requests) < limits.pipelined_requests and reader.waiting_bytes < limits.body_bytes
         if should_read != self._is_reading and not self._transport.is_closing():
             self._is_reading = should_read
             if should_read:
@@ -292,39 +283,5 @@ class ServerConnection(asyncio.Protocol):
             else:
                 self._transport.pause_reading()
 
-    def _count_head_bytes(self, count: int) -> None:
-        self._head_bytes += count + 4
-        if self._head_bytes > self._server.limits.head_bytes or len(self._headers) > self._server.limits.headers:
-            limits = self._server.limits
-            self._refuse(431, f"the head is longer than {limits.head_bytes} bytes or {limits.headers} headers")
-
-    def _continue_without_upgrade(self, rest: bytes) -> None:
-        """Read on as if the client had not offered to change the protocol, which a server may ignore (RFC 9110, 7.8).
-
-        The parser takes everything after the head for the other protocol. A second one gets the head without the offer.
-        """
-        head = [b"%b %b HTTP/1.1\r\n" % (self._parser.get_method(), self._target)]
-        for name, value in self._headers:
-            if name.lower() not in (b"upgrade", b"http2-settings", b"connection", b"expect"):
-                head.append(b"%b: %b\r\n" % (name, value))
-        head.append(b"\r\n")
-        self._parser = httptools.HttpRequestParser(self)
-        self.data_received(b"".join(head) + rest)
-
-    def _refuse(self, status: int, message: str) -> None:
-        self._refusal = (status, message)
-        raise _Refused
-
-    def _send_refusal(self) -> None:
-        assert self._refusal is not None
-        status, message = self._refusal
-        body = error_object(status, message)
-        self._transport.write(
-            b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
-            % (status_line(status), len(body), body)
-        )
-        self._is_closing = True
-        # With unread bytes in the socket a close would reset the connection, and the client might never see the
-        # answer: read on for a moment, and throw away.
-        self._transport.write_eof()
-        self.deadline_s = self._server.loop.time() + LINGER_S
+    def _now_s(self) -> float:
+        return self._server.loop.time()

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from enum import Enum
-from typing import Protocol, cast
+from collections import OrderedDict
+from typing import Protocol
 
-import httptools
-
+from .call_failure import CallFailure
 from .request import Headers
+from .upstream_connection import UpstreamConnection
+
+__all__ = ["Call", "CallFailure", "CallListener", "ConnectionPool", "UpstreamConnection"]
 
 IDLE_S = 4.0
 """Workers behind uvicorn close an idle connection after 5 s: be the first."""
 
-MOST_HEAD_BYTES = 262_144
-"""Of a worker's answer."""
-
-
-class CallFailure(Enum):
-    """Why a call came to no end."""
-
-    UNREACHABLE = "unreachable"
-    """No connection: the worker has seen nothing of the request."""
-    CLOSED_EARLY = "closed-early"
-    """The connection ended before the first byte of an answer."""
-    CUT = "cut"
-    """The connection ended within the answer."""
-    INVALID = "invalid"
-    """What came is not HTTP."""
+RACE_S = 1.0
+"""A worker that closes an idle connection while a request is on its way to it shows that within a round trip. One that
+closes later has most likely read the request, and may have begun to work on it."""
 
 
 class CallListener(Protocol):
@@ -62,7 +51,17 @@ _NOBODY = _Nobody()
 class Call:
     """One request to one worker. Begins when it is made."""
 
-    __slots__ = ("_connection", "_data", "_has_retried", "_is_over", "_is_paused", "_listener", "_pool", "is_head")
+    __slots__ = (
+        "_connection",
+        "_data",
+        "_handed_over_s",
+        "_has_retried",
+        "_is_over",
+        "_is_paused",
+        "_listener",
+        "_pool",
+        "is_head",
+    )
 
     def __init__(self, pool: ConnectionPool, data: bytes, listener: CallListener, *, is_head: bool = False) -> None:
         """Send a request.
@@ -80,13 +79,14 @@ class Call:
         self._is_over = False
         self._is_paused = False
         self._has_retried = False
+        self._handed_over_s = 0.0
         self.is_head = is_head
         pool.connect(self)
 
     @property
     def was_sent(self) -> bool:
         """Whether the worker may have seen the request."""
-        return self._connection is not None
+        return self._connection is not None or self._has_retried
 
     def abort(self) -> None:
         """End the call: the worker sees its client leave. Nothing is heard afterwards."""
@@ -117,24 +117,30 @@ class Call:
         if self._is_over:
             return False
         self._connection = connection
+        self._handed_over_s = self._pool.now_s()
         connection.begin(self, self._data)
         if self._is_paused:
             connection.pause()
         return True
 
     def on_unreachable(self, reason: str) -> None:
-        self._fail(CallFailure.UNREACHABLE, reason)
+        """There is no connection."""
+        # What was sent over an idle connection may have been read all the same.
+        self._fail(CallFailure.CLOSED_EARLY if self._has_retried else CallFailure.UNREACHABLE, reason)
 
     def on_head(self, status: int, headers: Headers) -> None:
+        """Pass it on."""
         self._data = b""  # Not sent again from here on.
         if not self._is_over:
             self._listener.on_head(status, headers)
 
     def on_body(self, data: bytes) -> None:
+        """Pass it on."""
         if not self._is_over:
             self._listener.on_body(data)
 
     def on_end(self) -> None:
+        """Pass it on."""
         if not self._is_over:
             self._is_over = True
             self._connection = None
@@ -145,11 +151,12 @@ class Call:
         if self._is_over:
             return
         self._connection = None
-        if failure is CallFailure.CLOSED_EARLY and was_idle and not self._has_retried:
+        is_race = failure is CallFailure.CLOSED_EARLY and was_idle and self._pool.now_s() - self._handed_over_s < RACE_S
+        if is_race and not self._has_retried:
             self._has_retried = True
             self._pool.connect_anew(self)
-            return
-        self._fail(failure, reason)
+        else:
+            self._fail(failure, reason)
 
     def _fail(self, failure: CallFailure, reason: str) -> None:
         if not self._is_over:
@@ -159,154 +166,8 @@ class Call:
     def _let_go(self) -> CallListener:
         # Listener and call hold each other; without this only the garbage collector would part them.
         listener, self._listener = self._listener, _NOBODY
+        self._data = b""
         return listener
-
-
-class UpstreamConnection(asyncio.Protocol):
-    """One connection to a worker: one call at a time."""
-
-    def __init__(self, pool: ConnectionPool) -> None:
-        self._pool = pool
-        self._transport: asyncio.Transport
-        self._call: Call | None = None
-        self._was_idle = False
-        self._is_paused = False
-        self._parts: list[bytes] = []
-        # The parser calls this for every piece of a body; appending is all there is to do.
-        self.on_body = self._parts.append
-        self._parser = httptools.HttpResponseParser(self)
-        self._reset()
-        self.idle_since_s = 0.0
-
-    def _reset(self) -> None:
-        self._headers: Headers = []
-        self._status = 0
-        self._head_bytes = 0
-        self._head_is_new = False
-        self._is_complete = False
-        self._has_begun = False
-        self._can_stay_open = False
-        self._ends_at_close = False
-
-    def begin(self, call: Call, data: bytes) -> None:
-        """Send a call's request."""
-        self._call = call
-        self._reset()
-        self._transport.write(data)
-
-    def abort(self) -> None:
-        """Close at once; nobody hears of it."""
-        self._call = None
-        self._transport.abort()
-
-    def pause(self) -> None:
-        """Stop reading."""
-        if not self._is_paused and not self._transport.is_closing():
-            self._is_paused = True
-            self._transport.pause_reading()
-
-    def resume(self) -> None:
-        """Read again."""
-        if self._is_paused and not self._transport.is_closing():
-            self._is_paused = False
-            self._transport.resume_reading()
-
-    # Protocol interface
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports have the methods of asyncio.Transport without being one.
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        if self._call is None:
-            # Nothing was asked.
-            self._transport.abort()
-            return
-        self._has_begun = True
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._break(CallFailure.INVALID, f"not a valid HTTP/1.1 answer: {error}")
-            return
-        call = self._call
-        if self._head_is_new:
-            self._head_is_new = False
-            call.on_head(self._status, self._headers)
-        parts = self._parts
-        if parts:
-            piece = parts[0] if len(parts) == 1 else b"".join(parts)
-            parts.clear()
-            call.on_body(piece)
-        # The call may have been aborted by what it heard.
-        if self._is_complete and self._call is call:
-            self._end()
-
-    def eof_received(self) -> None:
-        """Close; :meth:`connection_lost` sees what was missing."""
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._pool.forget(self)
-        call = self._call
-        if call is None:
-            return
-        self._call = None
-        if not self._has_begun:
-            call.on_broken(CallFailure.CLOSED_EARLY, _text(exc), was_idle=self._was_idle)
-        elif self._ends_at_close and self._status and exc is None:
-            call.on_end()
-        else:
-            call.on_broken(CallFailure.CUT, _text(exc), was_idle=False)
-
-    # Parser callbacks
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_bytes += len(name) + len(value)
-        if self._head_bytes > MOST_HEAD_BYTES:
-            raise ValueError(f"the head is longer than {MOST_HEAD_BYTES} bytes")
-        if not self._status:
-            self._headers.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status < 200:
-            self._headers = []
-            return
-        self._status = status
-        self._head_is_new = True
-        self._can_stay_open = self._parser.should_keep_alive()
-        # Otherwise a length or chunks tell where the body ends.
-        self._ends_at_close = not self._can_stay_open and not any(
-            name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._headers
-        )
-        if self._call is not None and self._call.is_head:
-            self._can_stay_open = False
-            self._is_complete = True
-
-    def on_message_complete(self) -> None:
-        if not self._status:
-            return  # An interim answer.
-        if self._is_complete and self._call is not None and not self._call.is_head:
-            raise ValueError("two answers to one request")
-        self._is_complete = True
-
-    # Ending
-
-    def _end(self) -> None:
-        call, self._call = self._call, None
-        assert call is not None
-        if self._can_stay_open:
-            self._was_idle = True
-            self.resume()
-            self._pool.release(self)
-        else:
-            self._transport.close()
-        call.on_end()
-
-    def _break(self, failure: CallFailure, reason: str) -> None:
-        call, self._call = self._call, None
-        self._transport.abort()
-        if call is not None:
-            call.on_broken(failure, reason, was_idle=False)
 
 
 class ConnectionPool:
@@ -320,18 +181,28 @@ class ConnectionPool:
         self._loop = loop
         self._connect_timeout_s = connect_timeout_s
         self._idle_s = idle_s
-        self._idle: deque[UpstreamConnection] = deque()
+        # The one that has been idle longest comes first.
+        self._idle: OrderedDict[UpstreamConnection, None] = OrderedDict()
+        self._sweep: asyncio.TimerHandle | None = None
         self._connecting: set[asyncio.Task[None]] = set()
         self._is_closed = False
+
+    @property
+    def idle(self) -> int:
+        """Connections that wait for a call."""
+        return len(self._idle)
+
+    def now_s(self) -> float:
+        """Return the time on the event loop's clock."""
+        return self._loop.time()
 
     def connect(self, call: Call) -> None:
         """Give a call a connection: the idle one that was used last, else a new one."""
         now_s = self._loop.time()
         while self._idle:
-            connection = self._idle.pop()
-            if now_s - connection.idle_since_s < self._idle_s:
+            connection, _ = self._idle.popitem()
+            if now_s - connection.idle_since_s < self._idle_s and not connection.is_closing:
                 call.on_connection(connection)
-                self._close_old(now_s)
                 return
             connection.abort()
         self.connect_anew(call)
@@ -347,23 +218,36 @@ class ConnectionPool:
         if self._is_closed:
             connection.abort()
             return
+        connection.was_idle = True
         connection.idle_since_s = self._loop.time()
-        self._idle.append(connection)
+        self._idle[connection] = None
+        if self._sweep is None:
+            self._sweep = self._loop.call_later(self._idle_s, self._close_old)
 
     def forget(self, connection: UpstreamConnection) -> None:
         """Take note that a connection has ended."""
-        if connection in self._idle:
-            self._idle.remove(connection)
+        self._idle.pop(connection, None)
 
     def close(self) -> None:
         """Close the idle connections. Calls under way go on; their connections close behind them."""
         self._is_closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
         while self._idle:
-            self._idle.pop().abort()
+            self._idle.popitem()[0].abort()
 
-    def _close_old(self, now_s: float) -> None:
-        while self._idle and now_s - self._idle[0].idle_since_s >= self._idle_s:
-            self._idle.popleft().abort()
+    def _close_old(self) -> None:
+        self._sweep = None
+        now_s = self._loop.time()
+        while self._idle:
+            oldest = next(iter(self._idle))
+            left_s = oldest.idle_since_s + self._idle_s - now_s
+            if left_s > 0.0:
+                self._sweep = self._loop.call_later(left_s, self._close_old)
+                return
+            del self._idle[oldest]
+            oldest.abort()
 
     async def _open(self, call: Call) -> None:
         try:
@@ -374,12 +258,11 @@ class ConnectionPool:
         except TimeoutError:
             call.on_unreachable(f"no connection within {self._connect_timeout_s:g} s")
             return
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            # UnicodeError: the name cannot be one of a host.
             call.on_unreachable(str(error))
             return
-        if not call.on_connection(connection):
+        if connection.is_closing:
+            call.on_unreachable("the worker closed the connection as soon as it was there")
+        elif not call.on_connection(connection):
             self.release(connection)
-
-
-def _text(exc: Exception | None) -> str:
-    return str(exc) if exc is not None else "the worker closed the connection"
