@@ -56,7 +56,12 @@ def serve(arguments: argparse.Namespace) -> int:
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
     logging.getLogger("dolphin_router").setLevel(arguments.log_level.upper())
-    return run(config, options, config_path=path)
+    try:
+        return run(config, options, config_path=path)
+    except OSError as error:
+        # An address in use, a certificate that cannot be read.
+        print(f"dolphin-router serve: cannot run: {error}", file=sys.stderr)
+        return 1
 
 
 def _config(arguments: argparse.Namespace) -> tuple[RouterConfig, Path | None]:

@@ -29,6 +29,7 @@ from .documents import (
 from .errors import DocumentError
 from .output_model import CLASS_NAMES, INPUT_NAMES, PROMPT_BUCKETS, ClassName, OutputClass, OutputModel
 from .provenance import Provenance, Score
+from .recorded_request import RECORDED_BLOCK_DIGITS, RECORDED_FORMAT, RecordedHeader, RecordedRequest
 from .router_config import (
     ROUTER_CONFIG_FORMAT,
     EngineName,
@@ -48,6 +49,8 @@ __all__ = [
     "FORMAT",
     "INPUT_NAMES",
     "PROMPT_BUCKETS",
+    "RECORDED_BLOCK_DIGITS",
+    "RECORDED_FORMAT",
     "ROUTER_CONFIG_FORMAT",
     "ActionName",
     "Bits",
@@ -68,6 +71,8 @@ __all__ = [
     "OutputModel",
     "PolicyReference",
     "Provenance",
+    "RecordedHeader",
+    "RecordedRequest",
     "Reward",
     "Rewards",
     "RouterConfig",
