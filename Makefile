@@ -33,9 +33,10 @@ format: $(STAMP) ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-benchmarks: $(STAMP) ## measure decision time and simulator speed
+benchmarks: $(STAMP) ## measure decisions, prefix lookups and the simulator; `make router-benchmark` compares routers
 	$(BIN)/python benchmarks/decision.py
 	$(BIN)/python benchmarks/simulator.py
+	$(BIN)/python benchmarks/prefix_index.py
 
 lock: $(STAMP) ## write requirements.lock anew from pyproject.toml
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/lock.sh requirements.lock

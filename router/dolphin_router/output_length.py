@@ -18,7 +18,7 @@ class OutputInputs(NamedTuple):
     max_tokens: int | None
     """The client's limit on the answer; none where it set no limit."""
     turns: int
-    """Messages in the conversation."""
+    """Messages of users and tools in the conversation."""
     has_tools: bool
     json_response: bool
     """Whether the client asks for JSON, by schema or not."""
