@@ -17,6 +17,9 @@ from dolphin_sim.engine.state import Settings
 
 # The most time between two heartbeats, of a lease that may last for ever.
 _LONGEST_HEARTBEAT_S = 60.0
+_CLOSING_S = 5.0
+# An event loop alone would let go of tasks that nobody waits for.
+_closing: set[asyncio.Task[None]] = set()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,11 +153,12 @@ class _Claim:
         self._writer = writer
         self._changed: asyncio.Event | None = None
         self._failure: Exception | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._beating: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
         self.sharers = 1
         """Transfers that leave the prefill worker."""
-        self.outcome: str | None = None
-        """What becomes of the lease; None as long as it is not ours."""
+        self.outcome = "aborted"
+        """What becomes of the lease."""
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -165,11 +169,14 @@ class _Claim:
         try:
             yield claim
         finally:
-            for task in claim._tasks:
-                task.cancel()
-            if claim.outcome is not None:
-                claim._send(end=claim.outcome)
-            writer.close()
+            if claim._listening is None:
+                writer.transport.abort()
+            else:
+                closing = asyncio.create_task(claim._close(claim._listening))
+                _closing.add(closing)
+                closing.add_done_callback(_closing.discard)
+                # So whoever sees the answer finds the lease ended.
+                await asyncio.shield(closing)
 
     async def obtain(self, prompt_digest: bytes) -> None:
         source = self._source
@@ -186,9 +193,9 @@ class _Claim:
         answer = json.loads(line)
         if "error" in answer:
             raise KvLoadError(answer["error"])
-        self.outcome = "aborted"
         heartbeat_s = self._pacer.wall_s(min(answer["lease_s"] / 3, _LONGEST_HEARTBEAT_S))
-        self._tasks = [asyncio.create_task(self._beat(heartbeat_s)), asyncio.create_task(self._listen())]
+        self._beating = asyncio.create_task(self._beat(heartbeat_s))
+        self._listening = asyncio.create_task(self._listen())
 
     async def while_waiting(self, event: asyncio.Event) -> None:
         self._changed = event
@@ -202,6 +209,16 @@ class _Claim:
     def check(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+    async def _close(self, listening: asyncio.Task[None]) -> None:
+        """Say what became of the lease, and hang up after the prefill worker has: a connection with something unread
+        ends in a reset, which would overtake what was said."""
+        if self._beating is not None:
+            self._beating.cancel()
+        self._send(end=self.outcome)
+        await asyncio.wait({listening}, timeout=_CLOSING_S)
+        listening.cancel()
+        self._writer.close()
 
     async def _beat(self, every_s: float) -> None:
         while True:

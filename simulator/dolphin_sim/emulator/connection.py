@@ -18,6 +18,7 @@ from dolphin_sim.emulator.faults import Faults
 _LINGER_NOT = struct.pack("ii", 1, 0)
 # As vLLM starts uvicorn.
 _KEEP_ALIVE_S = 5
+_PATIENCE_S = 5.0
 
 
 class Connection(HttpToolsProtocol):
@@ -96,8 +97,6 @@ class HttpListener:
         self.refuse()
         for connection in list(self._state.connections):
             connection.transport.abort()
-        for task in list(self._state.tasks):
-            task.cancel()
-        # Their ends are not waited for one by one: a fault may have left one that never ends by itself.
+        # Each request ends by itself when it sees that its client has left.
         if self._state.tasks:
-            await asyncio.wait(self._state.tasks, timeout=1.0)
+            await asyncio.wait(self._state.tasks, timeout=_PATIENCE_S)

@@ -84,7 +84,7 @@ class SideChannel:
         key = message["claim"]
         if message["wait"]:
             await self._lender.available(key)
-            if reader.at_eof():
+            if reader.at_eof() or writer.transport.is_closing():
                 return False
         block_ids = message["block_ids"]
         try:

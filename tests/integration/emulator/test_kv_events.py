@@ -34,26 +34,34 @@ class Events:
         self.blocks: dict[int, tuple[int | None, str]] = {}
         self.were_cleared = False
 
-    def close(self) -> None:
+    def __enter__(self) -> Events:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         self.context.destroy(linger=0)
 
     async def connected(self, client: Any, worker: EmulatedWorker) -> None:
         """A subscription takes a moment: ask until events come."""
         for attempt in range(200):
             await client.complete(worker, prompt=f"{attempt:04d} warming up. " * 8, max_tokens=1)
-            if await self.socket.poll(20):
-                await self.read()
+            while await self.socket.poll(20):
+                await self.take()
+            if self.numbers:
                 return
         raise AssertionError("no event came")
 
-    async def read(self, wait_ms: int = 200) -> None:
-        """Take what has come."""
-        while await self.socket.poll(wait_ms):
-            topic, number, payload = await self.socket.recv_multipart()
-            assert topic == b""
-            self.numbers.append(int.from_bytes(number, "big"))
-            self.apply(payload)
-            wait_ms = 20
+    async def take(self) -> None:
+        """Wait for a message and note what it says."""
+        topic, number, payload = await self.socket.recv_multipart()
+        assert topic == b""
+        self.numbers.append(int.from_bytes(number, "big"))
+        self.apply(payload)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Take messages until something holds."""
+        async with asyncio.timeout(20.0):
+            while not condition():
+                await self.take()
 
     def apply(self, payload: bytes) -> None:
         batch = msgspec.msgpack.decode(payload)
@@ -88,32 +96,28 @@ class Events:
 @pytest.mark.parametrize("encoding", ["0.11", "0.33", "main"])
 def test_a_subscriber_knows_every_block_of_a_prompt(with_worker: Callable[..., None], encoding: str) -> None:
     async def scene(client: Any, worker: EmulatedWorker) -> None:
-        events = Events(worker)
-        await events.connected(client, worker)
-        await client.complete(worker, prompt=PROMPT, max_tokens=2)
-        await events.read()
-        whole = len(PROMPT) // 4 // BLOCK_TOKENS * BLOCK_TOKENS * 4
-        assert PROMPT[:whole] in events.chains()
-        assert events.numbers == list(range(events.numbers[0], events.numbers[0] + len(events.numbers)))
-        await client.http.post(worker.url + "/reset_prefix_cache")
-        await events.read()
-        assert events.were_cleared
-        events.close()
+        with Events(worker) as events:
+            await events.connected(client, worker)
+            await client.complete(worker, prompt=PROMPT, max_tokens=2)
+            whole = len(PROMPT) // 4 // BLOCK_TOKENS * BLOCK_TOKENS * 4
+            await events.until(lambda: PROMPT[:whole] in events.chains())
+            await client.http.post(worker.url + "/reset_prefix_cache")
+            await events.until(lambda: events.were_cleared)
+            assert events.numbers == list(range(events.numbers[0], events.numbers[0] + len(events.numbers)))
 
     with_worker(scene, time_scale=200.0, kv_events=encoding)
 
 
 def test_evicted_blocks_are_taken_back(with_worker: Callable[..., None]) -> None:
     async def scene(client: Any, worker: EmulatedWorker) -> None:
-        events = Events(worker)
-        await events.connected(client, worker)
-        for number in range(8):
-            await client.complete(worker, prompt=f"{number} " + PROMPT, max_tokens=1)
-        await events.read()
-        assert len(events.blocks) <= 400 // BLOCK_TOKENS
-        longest = max(events.chains(), key=len)
-        assert longest.startswith("7 All that glitters")
-        events.close()
+        with Events(worker) as events:
+            await events.connected(client, worker)
+            for number in range(8):
+                await client.complete(worker, prompt=f"{number} " + PROMPT, max_tokens=1)
+            whole = len(PROMPT + "7 ") // 4 // BLOCK_TOKENS * BLOCK_TOKENS * 4
+            await events.until(lambda: ("7 " + PROMPT)[:whole] in events.chains())
+            assert len(events.blocks) <= 400 // BLOCK_TOKENS
+            assert not any(chain.startswith("0 All") for chain in events.chains())
 
     profile = load_profile("h20x4-72b").replaced(kv_capacity_tokens=400)
     with_worker(scene, time_scale=200.0, kv_events="0.33", profile=profile)
@@ -121,28 +125,26 @@ def test_evicted_blocks_are_taken_back(with_worker: Callable[..., None]) -> None
 
 def test_lost_batches_are_replayed(with_worker: Callable[..., None]) -> None:
     async def scene(client: Any, worker: EmulatedWorker) -> None:
-        events = Events(worker)
-        await events.connected(client, worker)
-        before = events.numbers[-1]
-        events.publisher.lose(2)
-        for number in range(4):
-            await client.complete(worker, prompt=f"{number} " + PROMPT, max_tokens=1)
-        await events.read()
-        assert before + 1 not in events.numbers
-        assert before + 2 not in events.numbers
-        dealer = events.context.socket(zmq.DEALER)
-        assert events.publisher.replay_endpoint is not None
-        dealer.connect(events.publisher.replay_endpoint)
-        await dealer.send_multipart([b"", (before + 1).to_bytes(8, "big")])
-        replayed = []
-        while True:
-            _, number_, payload = await asyncio.wait_for(dealer.recv_multipart(), 10.0)
-            if number_ == END:
-                break
-            replayed.append(int.from_bytes(number_, "big"))
-            events.apply(payload)
-        assert replayed == [before + 1, before + 2, before + 3, before + 4]
-        assert {chain[:1] for chain in events.chains() if "glitters" in chain} == set("0123")
-        events.close()
+        with Events(worker) as events:
+            await events.connected(client, worker)
+            before = events.numbers[-1]
+            events.publisher.lose(2)
+            for number in range(4):
+                await client.complete(worker, prompt=f"{number} " + PROMPT, max_tokens=1)
+            await events.until(lambda: before + 4 in events.numbers)
+            assert events.numbers[-2:] == [before + 3, before + 4]
+            dealer = events.context.socket(zmq.DEALER)
+            assert events.publisher.replay_endpoint is not None
+            dealer.connect(events.publisher.replay_endpoint)
+            await dealer.send_multipart([b"", (before + 1).to_bytes(8, "big")])
+            replayed = []
+            while True:
+                _, number_, payload = await asyncio.wait_for(dealer.recv_multipart(), 20.0)
+                if number_ == END:
+                    break
+                replayed.append(int.from_bytes(number_, "big"))
+                events.apply(payload)
+            assert replayed == [before + 1, before + 2, before + 3, before + 4]
+            assert {chain[:1] for chain in events.chains() if "glitters" in chain} == set("0123")
 
     with_worker(scene, time_scale=200.0, kv_events="0.33")
