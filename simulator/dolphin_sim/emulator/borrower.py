@@ -91,10 +91,12 @@ class Borrower:
         except (OSError, ValueError, asyncio.IncompleteReadError) as error:
             # A time-out is an OSError too.
             pull.end = "failed"
-            raise KvLoadError(f"KV cache {source.key} at {source.host}:{source.port}: {error!r}") from error
+            message = f"KV cache {source.key} at {source.host}:{source.port}: {error!r}"
+            raise KvLoadError(message, is_mistake=False) from error
         except KvLoadError as error:
             pull.end = "failed"
-            self._ledger.errors.append(str(error))
+            if error.is_mistake:
+                self._ledger.errors.append(str(error))
             raise
         except asyncio.CancelledError:
             pull.end = "aborted"
@@ -192,7 +194,7 @@ class _Claim:
             raise ConnectionResetError("the prefill worker closed the connection")
         answer = json.loads(line)
         if "error" in answer:
-            raise KvLoadError(answer["error"])
+            raise KvLoadError(answer["error"], is_mistake=answer["is_mistake"])
         heartbeat_s = self._pacer.wall_s(min(answer["lease_s"] / 3, _LONGEST_HEARTBEAT_S))
         self._beating = asyncio.create_task(self._beat(heartbeat_s))
         self._listening = asyncio.create_task(self._listen())

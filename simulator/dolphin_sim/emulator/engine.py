@@ -82,6 +82,8 @@ class EmulatedEngine:
     def apply_faults(self) -> None:
         """Take notice of faults that were set or cleared."""
         self.batch.slowness = self.faults.value("slow", 1.0)
+        if self.faults.is_set("drop-kv"):
+            self.lender.end_all("dropped")
 
     def start_run(self, call: Call) -> Run:
         """Begin to answer a call.
@@ -90,8 +92,6 @@ class EmulatedEngine:
             ApiError: the protocol does not allow it.
         """
         self.connector.check(call)
-        if self.faults.is_set("drop-kv"):
-            self.lender.end_all("dropped")
         run = Run(call)
         self.runs.add(run)
         keys = [block_keys(prompt, self.options.block_tokens, root=call.cache_root) for prompt in call.prompts]
@@ -219,6 +219,8 @@ class EmulatedEngine:
             self.pacer.release_kept(choice.generation)
             return
         choice.parameters = self.connector.kept(choice)
+        if self.faults.take("drop-kv"):
+            self.lender.end_all("dropped")
 
     def _observe(self, choice: Choice) -> None:
         if not choice.is_observed:

@@ -38,4 +38,13 @@ class ApiError(Exception):
 
 
 class KvLoadError(Exception):
-    """A KV cache cannot be had from the worker that is said to hold it."""
+    """A KV cache cannot be had from the worker that is said to hold it.
+
+    Args:
+        message: why.
+        is_mistake: whether the call is to blame, not a worker that lost the KV cache.
+    """
+
+    def __init__(self, message: str, *, is_mistake: bool = True) -> None:
+        super().__init__(message)
+        self.is_mistake = is_mistake

@@ -84,6 +84,8 @@ class Lender:
         loan = self._loans.get(key)
         if loan is None:
             earlier = [lease for lease in self._ledger.leases if lease.key == key]
+            if earlier and earlier[-1].end == "dropped":
+                raise KvLoadError(f"KV cache {key} was lost", is_mistake=False)
             state = f"its lease ended: {earlier[-1].end}" if earlier else "this worker never had it"
             raise self._error(f"KV cache {key} is asked for, but {state}")
         if loan.lease.claimed:

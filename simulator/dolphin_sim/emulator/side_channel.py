@@ -95,7 +95,7 @@ class SideChannel:
                 prompt_digest=bytes.fromhex(message["digest"]),
             )
         except KvLoadError as error:
-            _send(writer, error=str(error))
+            _send(writer, error=str(error), is_mistake=error.is_mistake)
             return False
         self._lender.renew(key)
         _send(writer, granted=lease.tokens, lease_s=self._lender.lease_s)

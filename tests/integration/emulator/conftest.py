@@ -33,6 +33,7 @@ class Stream:
     at_s: list[float] = field(default_factory=list)
     """When each chunk came, since the request was sent."""
     is_done: bool = False
+    broke_off: bool = False
 
     def text(self, index: int = 0) -> str:
         """The text of one choice."""
@@ -60,14 +61,17 @@ class Client:
         result = Stream()
         clock = asyncio.get_running_loop().time
         sent_s = clock()
-        async with self.http.stream("POST", worker.url + path, json=body) as response:
-            result.status = response.status_code
-            async for line in response.aiter_lines():
-                if line == "data: [DONE]":
-                    result.is_done = True
-                elif line.startswith("data: "):
-                    result.chunks.append(json.loads(line.removeprefix("data: ")))
-                    result.at_s.append(clock() - sent_s)
+        try:
+            async with self.http.stream("POST", worker.url + path, json=body) as response:
+                result.status = response.status_code
+                async for line in response.aiter_lines():
+                    if line == "data: [DONE]":
+                        result.is_done = True
+                    elif line.startswith("data: "):
+                        result.chunks.append(json.loads(line.removeprefix("data: ")))
+                        result.at_s.append(clock() - sent_s)
+        except (httpx2.ReadError, httpx2.RemoteProtocolError):
+            result.broke_off = True
         return result
 
     async def prefill(
