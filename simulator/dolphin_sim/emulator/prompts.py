@@ -34,10 +34,10 @@ def completion_prompts(body: CompletionBody) -> list[list[int]]:
         return [tokenize(prompt)]
     if not prompt:
         raise ApiError(400, "Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
-    texts = [each for each in prompt if isinstance(each, str)]
-    numbers = [each for each in prompt if isinstance(each, int)]
-    lists = [each for each in prompt if isinstance(each, list)]
-    return [numbers] if numbers else [*map(tokenize, texts), *lists]
+    # A body's prompts are all of one kind.
+    if isinstance(prompt[0], int):
+        return [prompt]
+    return [tokenize(each) if isinstance(each, str) else each for each in prompt]
 
 
 def check_prompt(prompt: Sequence[int], most: int | None, longest_tokens: int, *, is_chat: bool) -> None:

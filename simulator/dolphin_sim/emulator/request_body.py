@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal, TypeVar
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dolphin_sim.emulator.errors import ApiError
@@ -233,7 +233,7 @@ def read_json(body: bytes) -> dict[str, Any]:
         ApiError: it holds none.
     """
     try:
-        document = json.loads(body)
+        document = msgspec.json.decode(body)
     except (ValueError, RecursionError) as error:
         raise ApiError(400, f"1 validation error: JSON decode error: {error}", kind="Bad Request") from error
     if not isinstance(document, dict):
