@@ -107,7 +107,7 @@ class Fleet:
 class Claim:
     """What one request takes of its workers' time: entered when it is sent, taken back as it goes on."""
 
-    __slots__ = ("_context_tokens", "_decode", "_is_running", "_prefill", "_prefill_tokens")
+    __slots__ = ("_context_tokens", "_decode", "_is_over", "_is_running", "_prefill", "_prefill_tokens")
 
     def __init__(
         self, prefill: WorkerState | None, decode: WorkerState, *, prompt_tokens: float, effective_tokens: float
@@ -125,6 +125,7 @@ class Claim:
         self._prefill_tokens = effective_tokens
         self._context_tokens = prompt_tokens
         self._is_running = False
+        self._is_over = False
         if prefill is not None:
             prefill.open_requests += 1
             prefill.queue_tokens += effective_tokens
@@ -150,7 +151,10 @@ class Claim:
             self._decode.running_decodes += 1
 
     def end(self) -> None:
-        """The request has left its workers."""
+        """The request has left its workers. Nothing happens a second time."""
+        if self._is_over:
+            return
+        self._is_over = True
         self.prefill_is_done()
         if self._is_running:
             self._is_running = False
