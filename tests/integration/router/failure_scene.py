@@ -167,14 +167,13 @@ class Refusing:
 
 def kv_of(request: WorkerRequest) -> str | None:
     """Return the number of the KV cache that a decode leg names."""
-    parameters = request.json().get("kv_transfer_params")
-    return None if parameters is None else str(parameters["remote_request_id"])
+    parameters = json.loads(request.body or b"{}").get("kv_transfer_params") or {}
+    return str(parameters["remote_request_id"]) if parameters.get("do_remote_prefill") else None
 
 
 def is_release(request: WorkerRequest) -> bool:
     """Return whether a decode leg only takes a KV cache to drop it."""
-    body = request.json()
-    return "kv_transfer_params" in body and body["max_tokens"] == 1 and body["stream"] is False
+    return kv_of(request) is not None and request.json()["max_tokens"] == 1
 
 
 # The whole
