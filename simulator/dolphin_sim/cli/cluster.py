@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 
 from dolphin_router.contract import Split
-from dolphin_sim.cli.engine import add_worker_arguments, describe, port, until_told_to_stop, worker_options
+from dolphin_sim.cli.engine import add_worker_arguments, describe, port, told_to_stop, worker_options
 from dolphin_sim.cli.problem_arguments import ArgumentError
 from dolphin_sim.cli.values import split
 from dolphin_sim.emulator.cluster import EmulatedCluster, emulated_cluster
@@ -76,6 +76,7 @@ def router_command(cluster: EmulatedCluster, options: WorkerOptions) -> str | No
 
 
 async def _serve(shape: Split, options: WorkerOptions, aggregated: int, config: Path | None) -> None:
+    stopped = told_to_stop()
     async with emulated_cluster(shape, options, aggregated=aggregated) as cluster:
         for worker in cluster.workers:
             print(describe(worker))
@@ -90,4 +91,4 @@ async def _serve(shape: Split, options: WorkerOptions, aggregated: int, config: 
             print(
                 f"\nA router for them: dolphin-router serve --config FILE, with this in the file:\n\n{text}", flush=True
             )
-        await until_told_to_stop()
+        await stopped.wait()

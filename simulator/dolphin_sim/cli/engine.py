@@ -110,13 +110,13 @@ def describe(worker: EmulatedWorker) -> str:
     return ", ".join(parts)
 
 
-async def until_told_to_stop() -> None:
-    """Wait for SIGINT or SIGTERM."""
+def told_to_stop() -> asyncio.Event:
+    """Return an event that SIGINT and SIGTERM set."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    await stopped.wait()
+    return stopped
 
 
 def port(text: str) -> int:
@@ -135,6 +135,7 @@ def _fault(text: str) -> str:
 
 
 async def _serve(worker: AbstractAsyncContextManager[EmulatedWorker]) -> None:
+    stopped = told_to_stop()
     async with worker as running:
         print(describe(running), flush=True)
-        await until_told_to_stop()
+        await stopped.wait()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import struct
-from collections.abc import Callable
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -18,6 +18,7 @@ from dolphin_sim.emulator.faults import Faults
 _LINGER_NOT = struct.pack("ii", 1, 0)
 # As vLLM starts uvicorn.
 _KEEP_ALIVE_S = 5
+_BACKLOG = 2048
 _PATIENCE_S = 5.0
 
 
@@ -69,6 +70,7 @@ class HttpListener:
         self._state.default_headers = [(b"server", b"uvicorn")]
         self._app_state = {"faults": faults}
         self._host = host
+        self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self.port = port
 
@@ -77,20 +79,41 @@ class HttpListener:
         """Open ones."""
         return len(self._state.connections)
 
+    def listen(self) -> socket.socket:
+        """Let clients connect; they are served from :meth:`open` on.
+
+        Raises:
+            OSError: the port is taken, or the host has no such address.
+        """
+        if self._socket is None:
+            family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+            # asyncio sends small answers without delay only on sockets that say that they are TCP's.
+            listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+            try:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listening.bind((self._host, self.port))
+                listening.listen(_BACKLOG)
+            except OSError as error:
+                listening.close()
+                raise OSError(error.errno, os.strerror(error.errno or 0), f"{self._host}:{self.port}") from error
+            self._socket = listening
+            self.port = listening.getsockname()[1]
+        return self._socket
+
     async def open(self) -> None:
-        """Accept connections."""
-        if self._server is not None:
-            return
-        make: Callable[[], Connection] = lambda: Connection(self._config, self._state, self._app_state)  # noqa: E731
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(make, self._host, self.port, backlog=2048, reuse_address=True)
-        self.port = self._server.sockets[0].getsockname()[1]
+        """Accept connections; where they are accepted already, do nothing."""
+        listening = self.listen()
+        if self._server is None:
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_server(self._connection, sock=listening, backlog=_BACKLOG)
 
     def refuse(self) -> None:
         """Accept no more connections; those that are open stay."""
         if self._server is not None:
             self._server.close()
-            self._server = None
+        elif self._socket is not None:
+            self._socket.close()
+        self._server = self._socket = None
 
     async def close(self) -> None:
         """Refuse, and end all connections."""
@@ -100,3 +123,6 @@ class HttpListener:
         # Each request ends by itself when it sees that its client has left.
         if self._state.tasks:
             await asyncio.wait(self._state.tasks, timeout=_PATIENCE_S)
+
+    def _connection(self) -> Connection:
+        return Connection(self._config, self._state, self._app_state)

@@ -29,7 +29,7 @@ class EmulatedWorker:
         self.requests = recorder.requests
         """What came in, the newest last."""
         self._http = HttpListener(recorder, self.faults, host=options.host, port=options.port)
-        self._changing: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[None] | None = None
 
     @property
     def ledger(self) -> Ledger:
@@ -75,14 +75,20 @@ class EmulatedWorker:
 
     async def start(self) -> None:
         """Listen on all ports."""
-        await self.engine.start()
-        await self._http.open()
+        try:
+            await self.engine.start()
+            await self._http.open()
+        except BaseException:
+            await self.stop()
+            raise
         self.faults.on_change = self._faults_changed
         self._faults_changed()
 
     async def stop(self) -> None:
         """Break all connections and close all ports."""
         self.faults.on_change = lambda: None
+        if self._opening is not None:
+            self._opening.cancel()
         await self._http.close()
         await self.engine.stop()
 
@@ -98,10 +104,13 @@ class EmulatedWorker:
 
     def _faults_changed(self) -> None:
         self.engine.apply_faults()
+        if self._opening is not None:
+            self._opening.cancel()
         if self.faults.is_set("refuse"):
             self._http.refuse()
         else:
-            self._changing = asyncio.get_running_loop().create_task(self._http.open())
+            self._http.listen()
+            self._opening = asyncio.get_running_loop().create_task(self._http.open())
 
 
 @asynccontextmanager
