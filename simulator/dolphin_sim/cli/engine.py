@@ -15,7 +15,7 @@ from dolphin_sim.emulator.worker import EmulatedWorker, emulated_worker
 from dolphin_sim.hardware import load_profile
 
 NAME = "engine"
-_LATER_OPTIONS = (
+_SHARED_OPTIONS = (
     "engine",
     "model",
     "time_scale",
@@ -41,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=port, default=8000, help="%(default)s unless given; 0 for a free one")
     parser.add_argument("--side-channel-port", type=port, default=0, help="where decode workers fetch KV caches")
     parser.add_argument("--bootstrap-port", type=port, default=0, help="of SGLang and Mooncake; a free one by default")
+    parser.add_argument("--receive-port", type=port, default=0, help="where a decode worker of LMCache takes KV caches")
+    parser.add_argument("--notice-endpoint", metavar="ADDRESS", help="of a router, for LMCache's prefill workers")
     parser.add_argument("--kv-events-port", type=port, default=0, help="a free one by default")
     parser.add_argument("--kv-replay-port", type=port, default=0, help="a free one by default")
     add_worker_arguments(parser)
@@ -84,7 +86,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Run until told to stop, and return the exit code."""
     ports = {
         name: getattr(arguments, name)
-        for name in ("port", "side_channel_port", "bootstrap_port", "kv_events_port", "kv_replay_port")
+        for name in (
+            "port",
+            "side_channel_port",
+            "bootstrap_port",
+            "receive_port",
+            "notice_endpoint",
+            "kv_events_port",
+            "kv_replay_port",
+        )
     }
     options = worker_options(arguments, role=arguments.role, **ports)
     asyncio.run(_serve(emulated_worker(options)))
@@ -97,7 +107,7 @@ def worker_options(arguments: argparse.Namespace, **more: Any) -> WorkerOptions:
     Raises:
         ValueError: there is no such profile.
     """
-    shared = {name: getattr(arguments, name) for name in _LATER_OPTIONS}
+    shared = {name: getattr(arguments, name) for name in _SHARED_OPTIONS}
     return WorkerOptions(profile=load_profile(arguments.profile), faults=tuple(arguments.fault), **shared, **more)
 
 

@@ -27,6 +27,7 @@ class KvSource:
     """Where a KV cache is."""
 
     host: str
+    """Empty for a KV cache that was pushed here."""
     port: int
     key: str
     engine_id: str | None = None
@@ -37,6 +38,11 @@ class KvSource:
     """Whether the prefill worker may not have computed it yet."""
     timeout_s: float
     """Simulated seconds after which the decode worker gives up."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it has only to be taken in."""
+        return not self.host
 
 
 class Borrower:
@@ -74,6 +80,16 @@ class Borrower:
         began_s = self._pacer.now_s()
         pull = Pull(source.key)
         self._ledger.pulls.append(pull)
+        if source.is_here:
+            self._pacer.expect(generation)
+            while generation.phase is Phase.ROOMLESS:
+                room.clear()
+                await room.wait()
+            pull.tokens = generation.prompt_tokens - generation.computed_tokens
+            pull.end = "loaded"
+            self._loaded(pull.tokens, 0.0)
+            self._pacer.receive(generation)
+            return
         timeout_s = None if source.timeout_s == math.inf else self._pacer.wall_s(source.timeout_s)
         try:
             async with asyncio.timeout(timeout_s):

@@ -111,6 +111,8 @@ class Run:
         """Set when there are new tokens, an end or a failure."""
         self.failure: KvLoadError | None = None
         self.tasks: list[asyncio.Task[None]] = []
+        self.is_remote = False
+        """Whether its KV cache comes from another worker."""
         self.is_aborted = False
         self.reported_cached_tokens: int | None = None
         """What the engine says of its cache when it is not what it found itself."""

@@ -112,7 +112,8 @@ class EmulatedEngine:
                     keeps_kv=self.connector.keeps_kv(call),
                     changed=partial(self._changed, choice),
                 )
-        if self.connector.is_remote(call):
+        run.is_remote = self.connector.is_remote(call)
+        if run.is_remote:
             run.tasks.append(asyncio.create_task(self._run_remotely(run)))
         else:
             for choice in run.choices:
@@ -127,8 +128,7 @@ class EmulatedEngine:
         self.runs.discard(run)
         for task in run.tasks:
             task.cancel()
-        is_remote = self.connector.is_remote(run.call) and run.failure is None
-        if is_remote and not any(choice.has_kv for choice in run.choices):
+        if run.is_remote and run.failure is None and not any(choice.has_kv for choice in run.choices):
             self.tell_abandoned(run.call.body, run.call.request_id)
         self.connector.aborted(run)
         for choice in run.choices:

@@ -65,6 +65,17 @@ class Lender:
         self._arrival(key).set()
         return lease
 
+    def hold_for(self, key: str, tokens: int) -> Lease:
+        """Write down a KV cache that another worker has pushed here; nothing but its use ends it."""
+        lease = Lease(key, (), tokens, self._pacer.now_s(), math.inf)
+        self._ledger.leases.append(lease)
+        return lease
+
+    def note(self, error: KvLoadError) -> KvLoadError:
+        """Write down a mistake of the router's, and return it."""
+        self._ledger.errors.append(str(error))
+        return error
+
     async def available(self, key: str) -> None:
         """Wait until there is a lease with this key. It may never come."""
         if key not in self._loans:
@@ -80,20 +91,22 @@ class Lender:
                 what it is.
         """
         if engine_id is not None and engine_id != self._engine_id:
-            raise self._error(f"KV cache {key} is asked for of engine {engine_id}, but this is {self._engine_id}")
+            raise self.note(
+                KvLoadError(f"KV cache {key} is asked for of engine {engine_id}, but this is {self._engine_id}")
+            )
         loan = self._loans.get(key)
         if loan is None:
             earlier = [lease for lease in self._ledger.leases if lease.key == key]
             if earlier and earlier[-1].end == "dropped":
                 raise KvLoadError(f"KV cache {key} was lost", is_mistake=False)
             state = f"its lease ended: {earlier[-1].end}" if earlier else "this worker never had it"
-            raise self._error(f"KV cache {key} is asked for, but {state}")
+            raise self.note(KvLoadError(f"KV cache {key} is asked for, but {state}"))
         if loan.lease.claimed:
-            raise self._error(f"KV cache {key} is asked for a second time")
+            raise self.note(KvLoadError(f"KV cache {key} is asked for a second time"))
         if block_ids is not None and block_ids != loan.lease.block_ids:
-            raise self._error(f"KV cache {key} is in blocks {loan.lease.block_ids}, not in {block_ids}")
+            raise self.note(KvLoadError(f"KV cache {key} is in blocks {loan.lease.block_ids}, not in {block_ids}"))
         if prompt_digest != loan.prompt_digest:
-            raise self._error(f"KV cache {key} is that of another prompt: the two legs differ")
+            raise self.note(KvLoadError(f"KV cache {key} is that of another prompt: the two legs differ"))
         loan.lease.claimed = True
         return loan.lease
 
@@ -132,10 +145,6 @@ class Lender:
         """Let no more leases expire."""
         for timer in self._timers.values():
             timer.cancel()
-
-    def _error(self, message: str) -> KvLoadError:
-        self._ledger.errors.append(message)
-        return KvLoadError(message)
 
     def _arrival(self, key: str) -> asyncio.Event:
         return self._arrivals.setdefault(key, asyncio.Event())

@@ -100,7 +100,7 @@ class EngineMetrics:
         generation = choice.generation
         assert generation is not None
         wall_s = self._engine.pacer.wall_s
-        is_remote = self._engine.connector.is_remote(choice.run.call)
+        is_remote = choice.run.is_remote
         reason = choice.length.finish_reason if generation.generated_tokens >= choice.length.tokens else "abort"
         self._finished.labels(**self._values, finished_reason=reason).inc()
         if generation.scheduled_s == IDLE_S:

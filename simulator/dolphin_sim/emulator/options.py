@@ -47,6 +47,10 @@ class WorkerOptions:
     """Where decode workers fetch KV caches."""
     bootstrap_port: int = 0
     """Where those of SGLang and Mooncake ask first."""
+    receive_port: int = 0
+    """Where a decode worker of LMCache takes KV caches in."""
+    notice_endpoint: str | None = None
+    """ZeroMQ address at which a router waits for the notices of LMCache's prefill workers."""
     block_tokens: int = 16
     max_model_len: int | None = None
     """Most tokens of prompt and answer together; by default 131,072, or the memory where that is less."""

@@ -6,7 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+import zmq
+import zmq.asyncio
+
 from dolphin_sim.emulator import EmulatedWorker, emulated_worker, expected_text
+from dolphin_sim.emulator.connectors.lmcache import LmcacheConnector
 from dolphin_sim.emulator.tokens import tokenize
 
 FAST = 200.0
@@ -196,3 +201,35 @@ def test_the_sidecar_sends_the_legs_that_its_header_names(with_worker: Callable[
             assert (await client.complete(decode, prompt=PROMPT, headers=remote)).status_code == 502
 
     with_worker(scene, role="prefill", time_scale=FAST, kv_lease_s=2_000.0)
+
+
+def test_lmcache_s_prefill_worker_pushes_and_notifies(with_worker: Callable[..., None]) -> None:
+    async def scene(client: Any, decode: EmulatedWorker) -> None:
+        context = zmq.asyncio.Context()
+        notices = context.socket(zmq.PULL)
+        port = notices.bind_to_random_port("tcp://127.0.0.1")
+        options: dict[str, Any] = {"engine": "vllm-lmcache", "role": "prefill", "time_scale": FAST}
+        connector = decode.engine.connector
+        assert isinstance(connector, LmcacheConnector)
+        try:
+            async with emulated_worker(**options, notice_endpoint=f"tcp://127.0.0.1:{port}") as prefill:
+                ports = [connector.receive_port]
+                destination = {"receiver_host": "127.0.0.1", "receiver_init_port": ports, "receiver_alloc_port": ports}
+                parameters = {"disagg_spec": destination | {"req_id": "42"}}
+                await client.complete(prefill, prompt=PROMPT, max_tokens=1, kv_transfer_params=parameters)
+                notice = msgspec.msgpack.decode(await asyncio.wait_for(notices.recv(), 20.0))
+                assert notice == {"type": "ProxyNotif", "req_id": "42"}
+                await decode.wait_until(lambda: bool(decode.ledger.open))
+                answer = await client.complete(decode, prompt=PROMPT, max_tokens=8)
+                assert answer.json()["choices"][0]["text"] == expected_text(PROMPT, 8)
+                assert [lease.end for lease in decode.ledger.leases] == ["pulled"]
+                assert [pull.end for pull in decode.ledger.pulls] == ["loaded"]
+                assert prefill.engine.memory.used_share == decode.engine.memory.used_share == 0.0
+                local = await client.complete(decode, prompt=PROMPT, max_tokens=8)
+                assert local.json()["choices"][0]["text"] == expected_text(PROMPT, 8)
+                refused = await client.complete(prefill, prompt=PROMPT, kv_transfer_params={"disagg_spec": {"a": 1}})
+                assert refused.status_code == 400
+        finally:
+            context.destroy(linger=0)
+
+    with_worker(scene, engine="vllm-lmcache", role="decode", time_scale=FAST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dolphin_sim.emulator.connectors.atom import AtomConnector
 from dolphin_sim.emulator.connectors.base import Connector, Parts
+from dolphin_sim.emulator.connectors.lmcache import LmcacheConnector
 from dolphin_sim.emulator.connectors.mooncake import MooncakeConnector
 from dolphin_sim.emulator.connectors.nixl import NixlConnector
 from dolphin_sim.emulator.connectors.sglang import SglangConnector
@@ -15,6 +16,7 @@ __all__ = ["Connector", "Parts", "make_connector"]
 _KINDS: dict[EngineName, type[Connector]] = {
     "vllm-nixl": NixlConnector,
     "vllm-mooncake": MooncakeConnector,
+    "vllm-lmcache": LmcacheConnector,
     "sglang": SglangConnector,
     "atom": AtomConnector,
     "sidecar": SidecarConnector,

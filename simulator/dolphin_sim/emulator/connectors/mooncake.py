@@ -64,6 +64,7 @@ class MooncakeConnector(Connector):
         parameters = call.transfer_parameters
         if not all(isinstance(parameters.get(name), str) for name in _NEEDED):
             raise KvLoadError(f"kv_transfer_params lack one of {', '.join(_NEEDED)}: {parameters}")
+        choice.run.reported_cached_tokens = len(call.prompts[choice.prompt_index])
         return KvSource(
             host=urlsplit(parameters["remote_bootstrap_addr"]).hostname or "",
             port=await _side_channel_port(parameters["remote_bootstrap_addr"], parameters["remote_engine_id"]),

@@ -38,7 +38,9 @@ class NixlConnector(Connector):
         source = self._source(parameters, key)
         if source is None:
             raise KvLoadError(f"kv_transfer_params lack one of {', '.join(_NEEDED)}: {parameters}")
-        choice.run.reported_cached_tokens = parameters.get("remote_prefill_cached_tokens")
+        choice.run.reported_cached_tokens = parameters.get(
+            "remote_prefill_cached_tokens", len(call.prompts[choice.prompt_index])
+        )
         return source
 
     def kept(self, choice: Choice) -> dict[str, Any] | None:
