@@ -116,12 +116,17 @@ def answer_headers(headers: Headers) -> AnswerHeaders:
     returned: Headers = []
     length: int | None = None
     is_event_stream = False
+    named: list[bytes] = []
     for header in headers:
         lowered = header[0].lower()
         if lowered == b"content-length":
             length = int(header[1])
+        elif lowered == b"connection":
+            named.extend(token.strip().lower() for token in header[1].split(b","))
         elif lowered not in _NOT_RETURNED:
             returned.append(header)
             if lowered == b"content-type":
                 is_event_stream = header[1].lower().startswith(b"text/event-stream")
+    if named:
+        returned = [header for header in returned if header[0].lower() not in named]
     return AnswerHeaders(returned, length, is_event_stream)
