@@ -194,7 +194,7 @@ class Attempt:
             extra_headers=owner.answer_headers(route),
         )
         data = owner.leg_bytes(route.decode, leg)
-        if self._has_kv_cache:
+        if answer is not None:
             self._call = DecodeCall(route.decode.pool, data, self.relay, loop=plane.loop)
         else:
             self._call = Call(route.decode.pool, data, self.relay)
@@ -255,12 +255,10 @@ class Attempt:
         call, self._call = self._call, None
         if call is None:
             return
-        if isinstance(call, DecodeCall):
+        if isinstance(call, DecodeCall) and self._has_kv_cache:
             if not call.was_sent:
-                call.abort()
                 self.release()
-                return
-            if self.relay is not None and not self.relay.status:
+            elif self.relay is not None and not self.relay.status:
                 call.leave()
                 return
         call.abort()

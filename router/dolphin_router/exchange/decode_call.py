@@ -1,4 +1,4 @@
-"""The call of a decode leg that names a KV cache."""
+"""The call of a decode leg that a KV cache goes with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _NOBODY: Final = _Nobody()
 
 
 class DecodeCall(Call):
-    """Sends its request at most once: whoever has read it may have used the KV cache, which is then free for others."""
+    """Sends its request at most once: whoever has read it may have used the KV cache, whose place may then hold another
+    one."""
 
     __slots__ = ("_loop", "_sent_s", "was_idle")
 

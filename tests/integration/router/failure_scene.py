@@ -166,9 +166,11 @@ class Refusing:
 
 
 def kv_of(request: WorkerRequest) -> str | None:
-    """Return the number of the KV cache that a decode leg names."""
+    """Return the name of the KV cache that a decode leg asks for."""
     parameters = json.loads(request.body or b"{}").get("kv_transfer_params") or {}
-    return str(parameters["remote_request_id"]) if parameters.get("do_remote_prefill") else None
+    if not parameters.get("do_remote_prefill"):
+        return None
+    return str(parameters.get("remote_request_id") or parameters["transfer_id"])
 
 
 def is_release(request: WorkerRequest) -> bool:
@@ -227,9 +229,10 @@ async def scene(
     prefill: Sequence[Script | Refusing] = (),
     decode: Sequence[Script | Refusing] = (decode_normally,),
     aggregated: Sequence[Script | Refusing] = (),
+    needs_probes: bool = True,
     **settings: Any,
 ) -> AsyncIterator[Scene]:
-    """Run workers with these scripts and a router before them."""
+    """Run workers with these scripts and a router before them; without probes they are taken to be ready."""
     async with AsyncExitStack() as stack:
         workers: dict[str, list[ScriptedWorker]] = {}
         urls: dict[str, list[str]] = {}
@@ -254,10 +257,11 @@ async def scene(
             )
         )
         listening = {url for role in workers.values() for url in (worker.url for worker in role)}
-        await until(
-            lambda: all(state.is_ready for state in router.fleet.workers if f"http://{state.name}" in listening),
-            "the workers are ready",
-        )
+        if needs_probes:
+            probed = [state for state in router.fleet.workers if f"http://{state.name}" in listening]
+            await until(lambda: all(state.is_ready for state in probed), "the workers are ready")
+        else:
+            router.prober.close()
         for state in router.fleet.workers:
             # As if it had refused only just now: the router has not noticed yet.
             router.fleet.set_ready(state, True)
