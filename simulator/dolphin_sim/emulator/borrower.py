@@ -94,8 +94,10 @@ class Borrower:
         try:
             async with asyncio.timeout(timeout_s):
                 async with _Claim.opened(source, self._pacer) as claim:
-                    await claim.obtain(prompt_digest)
-                    await self._sleep_until(began_s + self._settings.transfer_overhead_s)
+                    ready_s = self._pacer.now_s() - await claim.obtain(prompt_digest)
+                    # The overhead stands for all between the end of the prefill and the transfer, also for what really
+                    # passes between the two workers here.
+                    await self._sleep_until(ready_s + self._settings.transfer_overhead_s)
                     self._pacer.expect(generation)
                     while generation.phase is Phase.ROOMLESS:
                         room.clear()
@@ -196,7 +198,8 @@ class _Claim:
                 # So whoever sees the answer finds the lease ended.
                 await asyncio.shield(closing)
 
-    async def obtain(self, prompt_digest: bytes) -> None:
+    async def obtain(self, prompt_digest: bytes) -> float:
+        """Return how many simulated seconds ago the KV cache was ready."""
         source = self._source
         self._send(
             claim=source.key,
@@ -214,6 +217,7 @@ class _Claim:
         heartbeat_s = self._pacer.wall_s(min(answer["lease_s"] / 3, _LONGEST_HEARTBEAT_S))
         self._beating = asyncio.create_task(self._beat(heartbeat_s))
         self._listening = asyncio.create_task(self._listen())
+        return float(answer["age_s"])
 
     async def while_waiting(self, event: asyncio.Event) -> None:
         self._changed = event

@@ -52,6 +52,10 @@ class Lender:
         """Simulated seconds that a lease lasts."""
         return self._lease_s
 
+    def age_s(self, lease: Lease) -> float:
+        """Return the simulated seconds since the lease began."""
+        return self._pacer.now_s() - lease.granted_s
+
     def lend(self, key: str, generation: Generation, prompt_digest: bytes) -> Lease:
         """Keep the KV cache of a generation that has ended. An open lease with the same key expires."""
         self.end(key, "expired")

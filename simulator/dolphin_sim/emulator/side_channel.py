@@ -98,7 +98,7 @@ class SideChannel:
             _send(writer, error=str(error), is_mistake=error.is_mistake)
             return False
         self._lender.renew(key)
-        _send(writer, granted=lease.tokens, lease_s=self._lender.lease_s)
+        _send(writer, granted=lease.tokens, lease_s=self._lender.lease_s, age_s=self._lender.age_s(lease))
         return True
 
     def _tell_sharers(self) -> None:

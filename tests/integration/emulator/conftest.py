@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,7 +75,7 @@ class Client:
         return result
 
     async def prefill(
-        self, worker: EmulatedWorker, prompt: str, *, headers: dict[str, str] | None = None
+        self, worker: EmulatedWorker, prompt: str | list[int], *, headers: dict[str, str] | None = None
     ) -> dict[str, Any]:
         """Have a prompt's KV cache kept and return where it is."""
         answer = await self.complete(
@@ -90,6 +90,12 @@ class Client:
 async def _client() -> AsyncIterator[Client]:
     async with httpx2.AsyncClient(timeout=20.0) as http:
         yield Client(http)
+
+
+@pytest.fixture
+def open_client() -> Callable[[], AbstractAsyncContextManager[Client]]:
+    """A function that opens a client."""
+    return _client
 
 
 Scene = Callable[[Client, EmulatedWorker], Awaitable[None]]

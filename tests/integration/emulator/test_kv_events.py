@@ -11,7 +11,7 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from dolphin_sim.emulator import EmulatedWorker
+from dolphin_sim.emulator import EmulatedWorker, emulated_worker
 from dolphin_sim.emulator.tokens import detokenize
 from dolphin_sim.hardware import load_profile
 
@@ -62,6 +62,20 @@ class Events:
         async with asyncio.timeout(20.0):
             while not condition():
                 await self.take()
+
+    async def replayed(self, first: int) -> list[int]:
+        """Ask for messages again, note what they say, and return their numbers."""
+        dealer = self.context.socket(zmq.DEALER)
+        assert self.publisher.replay_endpoint is not None
+        dealer.connect(self.publisher.replay_endpoint)
+        await dealer.send_multipart([b"", first.to_bytes(8, "big")])
+        numbers = []
+        while True:
+            _, number, payload = await asyncio.wait_for(dealer.recv_multipart(), 20.0)
+            if number == END:
+                return numbers
+            numbers.append(int.from_bytes(number, "big"))
+            self.apply(payload)
 
     def apply(self, payload: bytes) -> None:
         batch = msgspec.msgpack.decode(payload)
@@ -133,18 +147,28 @@ def test_lost_batches_are_replayed(with_worker: Callable[..., None]) -> None:
                 await client.complete(worker, prompt=f"{number} " + PROMPT, max_tokens=1)
             await events.until(lambda: before + 4 in events.numbers)
             assert events.numbers[-2:] == [before + 3, before + 4]
-            dealer = events.context.socket(zmq.DEALER)
-            assert events.publisher.replay_endpoint is not None
-            dealer.connect(events.publisher.replay_endpoint)
-            await dealer.send_multipart([b"", (before + 1).to_bytes(8, "big")])
-            replayed = []
-            while True:
-                _, number_, payload = await asyncio.wait_for(dealer.recv_multipart(), 20.0)
-                if number_ == END:
-                    break
-                replayed.append(int.from_bytes(number_, "big"))
-                events.apply(payload)
-            assert replayed == [before + 1, before + 2, before + 3, before + 4]
+            assert await events.replayed(before + 1) == [before + 1, before + 2, before + 3, before + 4]
             assert {chain[:1] for chain in events.chains() if "glitters" in chain} == set("0123")
 
     with_worker(scene, time_scale=200.0, kv_events="0.33")
+
+
+def test_a_restart_begins_at_number_0_with_an_empty_cache(open_client: Callable[[], Any]) -> None:
+    async def scene() -> None:
+        ports: dict[str, int] = {}
+        for _ in range(2):
+            async with emulated_worker(time_scale=200.0, kv_events="0.33", **ports) as worker, open_client() as client:
+                publisher = worker.engine.kv_events
+                assert publisher is not None
+                assert publisher.replay_endpoint is not None
+                ports = {
+                    "port": worker.port,
+                    "kv_events_port": int(publisher.endpoint.rsplit(":", 1)[1]),
+                    "kv_replay_port": int(publisher.replay_endpoint.rsplit(":", 1)[1]),
+                }
+                answer = await client.complete(worker, prompt=PROMPT, max_tokens=1)
+                assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+                with Events(worker) as events:
+                    assert (await events.replayed(0))[0] == 0
+
+    asyncio.run(scene())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from dolphin_sim.emulator import EmulatedWorker, expected_text
+from dolphin_sim.emulator import EmulatedWorker, emulated_worker, expected_text
+from dolphin_sim.hardware import load_profile
 
 FAST = 200.0
 PROMPT = "The quick brown fox jumps over the lazy dog. " * 20
@@ -184,6 +186,30 @@ def test_lost_kv_is_computed_again_where_the_policy_says_so(with_pair: Callable[
         assert answer.json()["choices"][0]["text"] == expected_text(PROMPT, 3)
 
     with_pair(scene, time_scale=FAST, recompute_lost_kv=True)
+
+
+@pytest.mark.parametrize("decode_workers", [1, 2])
+def test_transfers_at_the_same_time_share_the_link(with_pair: Callable[..., None], decode_workers: int) -> None:
+    # 1,000 tokens take 0.2 s alone.
+    profile = load_profile("h20x4-72b").replaced(link_gb_per_s=1.6384, transfer_overhead_ms=0)
+    prompts = [[number] * 1_000 for number in range(1, 4)]
+
+    async def scene(client: Any, prefill: EmulatedWorker, decode: EmulatedWorker) -> None:
+        async with emulated_worker(role="decode", profile=profile) as other:
+
+            async def fetch_s(worker: EmulatedWorker, prompt: list[int], parameters: Any) -> float:
+                began_s = asyncio.get_running_loop().time()
+                await client.complete(worker, prompt=prompt, max_tokens=1, kv_transfer_params=parameters)
+                return asyncio.get_running_loop().time() - began_s
+
+            first, *two = [await client.prefill(prefill, prompt) for prompt in prompts]
+            alone_s = await fetch_s(decode, prompts[0], first)
+            second = other if decode_workers == 2 else decode
+            both_s = await asyncio.gather(fetch_s(decode, prompts[1], two[0]), fetch_s(second, prompts[2], two[1]))
+            assert alone_s > 0.2
+            assert 1.4 < max(both_s) / alone_s < 3.0
+
+    with_pair(scene, profile=profile, time_scale=1.0)
 
 
 def test_several_choices_share_one_kv_cache(with_pair: Callable[..., None]) -> None:
