@@ -189,12 +189,13 @@ class UpstreamConnection(asyncio.Protocol):
     def _end(self) -> None:
         caller, self._caller = self._caller, None
         assert caller is not None
-        # A worker may answer before it has read the whole request; what is still unsent then belongs to nobody.
+        # A worker may answer before it has read the whole request. The rest then is of no use to anybody, and may never
+        # be read.
         if self._can_stay_open and not self._transport.get_write_buffer_size():
             self.resume()
             self._keeper.release(self)
         else:
-            self._transport.close()
+            self._transport.abort()
         caller.on_end()
 
     def _break(self, failure: CallFailure, reason: str) -> None:
