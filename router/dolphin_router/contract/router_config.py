@@ -127,5 +127,8 @@ class RouterConfig(DocumentPart):
     """Whether clients may ask for the decision in headers. They could learn from it what others have cached."""
     cached_tokens: _AtLeastOne | None = None
     """Prompt tokens that one worker's prefix cache holds, as far as they are known; none for the built-in guess."""
+    kv_events_wait_s: Annotated[float, Field(ge=0)] = 2.0
+    """How long a prompt counts as cached on the worker that it was sent to, while that worker's KV events do not say so
+    yet (llm-d's figure). With 0 only what events say counts."""
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()

@@ -65,7 +65,7 @@ class Router:
         self.fleet = Fleet(loop, connect_timeout_s=config.timeouts.connect_s)
         self.prober = Prober(self.fleet, self.adapter)
         self.history = PrefixIndex(capacity_tokens=config.cached_tokens or CACHED_TOKENS)
-        self.events = EventIndex()
+        self.events = EventIndex(speculative_s=config.kv_events_wait_s)
         self._subscriptions: EventSubscriptions | None = None
         self._cache_view = CacheView(self.history, self.events)
         self.server = Server(self, loop=loop, limits=HttpLimits(body_bytes=config.limits.body_bytes))
@@ -130,7 +130,7 @@ class Router:
         Raises:
             DocumentError: it cannot be used; the old one stays.
         """
-        for name in ("engine", "cached_tokens"):
+        for name in ("engine", "cached_tokens", "kv_events_wait_s"):
             if getattr(config, name) != getattr(self.config, name):
                 raise DocumentError(
                     source=str(self._config_path or "configuration"),
