@@ -61,7 +61,7 @@ def add_problem_arguments(parser: argparse.ArgumentParser) -> None:
         help="prefill and decode workers (default: %(default)s)",
     )
     _add_traffic_arguments(parser.add_argument_group("traffic"))
-    _add_slo_arguments(parser.add_argument_group("service-level objective"))
+    add_slo_arguments(parser)
 
 
 def problem_from_arguments(arguments: argparse.Namespace) -> Problem:
@@ -73,12 +73,7 @@ def problem_from_arguments(arguments: argparse.Namespace) -> Problem:
     problem = Problem(
         cluster=Cluster(_profile(arguments.profile, arguments.overrides), arguments.split),
         workload=_workload(arguments),
-        slo=Slo(
-            kind=arguments.slo_kind,
-            ttft_ms=arguments.ttft_ms,
-            ttft_us_per_prompt_token=arguments.ttft_us_per_prompt_token,
-            tpot_ms=arguments.tpot_ms,
-        ),
+        slo=slo_from_arguments(arguments),
         rate_per_s=_default_rate_per_s(arguments) if arguments.rate is None else arguments.rate,
         seed=arguments.seed,
         window=Window(period_s=arguments.period_s, settle_s=arguments.settle_s),
@@ -89,6 +84,48 @@ def problem_from_arguments(arguments: argparse.Namespace) -> Problem:
         except TooManyRequests as error:
             raise ArgumentError(f"arguments --rate, --period-s and --settle-s: {error}") from error
     return problem
+
+
+def add_slo_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that say what latency is promised; each has a default."""
+    group = parser.add_argument_group("service-level objective")
+    group.add_argument(
+        "--slo-kind",
+        choices=get_args(SloKind),
+        default=DEFAULT_SLO.kind,
+        help="both: each limit by itself; end-to-end: TTFT + (output - 1) × TPOT (default: %(default)s)",
+    )
+    group.add_argument(
+        "--ttft-ms",
+        metavar="MS",
+        type=values.number_from_0,
+        default=DEFAULT_SLO.ttft_ms,
+        help="limit on the time to first token (default: %(default)g)",
+    )
+    group.add_argument(
+        "--ttft-us-per-prompt-token",
+        metavar="US",
+        type=values.number_from_0,
+        default=DEFAULT_SLO.ttft_us_per_prompt_token,
+        help="what each prompt token adds to that limit, in microseconds (default: %(default)g)",
+    )
+    group.add_argument(
+        "--tpot-ms",
+        metavar="MS",
+        type=values.number_from_0,
+        default=DEFAULT_SLO.tpot_ms,
+        help="limit on the mean time of each later token (default: %(default)g)",
+    )
+
+
+def slo_from_arguments(arguments: argparse.Namespace) -> Slo:
+    """Return the SLO that the parsed arguments name."""
+    return Slo(
+        kind=arguments.slo_kind,
+        ttft_ms=arguments.ttft_ms,
+        ttft_us_per_prompt_token=arguments.ttft_us_per_prompt_token,
+        tpot_ms=arguments.tpot_ms,
+    )
 
 
 def _add_traffic_arguments(group: argparse._ArgumentGroup) -> None:
@@ -130,36 +167,6 @@ def _add_traffic_arguments(group: argparse._ArgumentGroup) -> None:
         type=values.number_from_0,
         default=Window.settle_s,
         help="seconds before them that fill caches and queues (default: %(default)g)",
-    )
-
-
-def _add_slo_arguments(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--slo-kind",
-        choices=get_args(SloKind),
-        default=DEFAULT_SLO.kind,
-        help="both: each limit by itself; end-to-end: TTFT + (output - 1) × TPOT (default: %(default)s)",
-    )
-    group.add_argument(
-        "--ttft-ms",
-        metavar="MS",
-        type=values.number_from_0,
-        default=DEFAULT_SLO.ttft_ms,
-        help="limit on the time to first token (default: %(default)g)",
-    )
-    group.add_argument(
-        "--ttft-us-per-prompt-token",
-        metavar="US",
-        type=values.number_from_0,
-        default=DEFAULT_SLO.ttft_us_per_prompt_token,
-        help="what each prompt token adds to that limit, in microseconds (default: %(default)g)",
-    )
-    group.add_argument(
-        "--tpot-ms",
-        metavar="MS",
-        type=values.number_from_0,
-        default=DEFAULT_SLO.tpot_ms,
-        help="limit on the mean time of each later token (default: %(default)g)",
     )
 
 
