@@ -126,6 +126,13 @@ class Connection:
         assert data.endswith(b"\r\n")
         return data[:-2]
 
+    async def chunks(self) -> bytes:
+        """Read the rest of a chunked body."""
+        pieces = []
+        while piece := await self.chunk():
+            pieces.append(piece)
+        return b"".join(pieces)
+
     async def rest(self) -> bytes:
         """Read until the router closes, and return what came."""
         async with asyncio.timeout(LIMIT_S):
@@ -140,10 +147,7 @@ class Connection:
 
     async def _body(self, head: Answer) -> bytes:
         if head.is_chunked:
-            pieces = []
-            while piece := await self.chunk():
-                pieces.append(piece)
-            return b"".join(pieces)
+            return await self.chunks()
         lengths = head.values(b"content-length")
         assert not head.values(b"transfer-encoding")
         if not lengths:
