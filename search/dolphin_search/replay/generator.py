@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,68 +22,77 @@ AHEAD_S: Final = 0.25
 """How long before it is due a request is made ready and its connection opened."""
 
 
-def replay(
-    schedule: Schedule,
-    address: Address,
-    *,
-    grace_s: float,
-    is_needed: NDArray[np.bool_] | None = None,
-    on_end: Callable[[Answer], None] = lambda answer: None,
-) -> list[Answer]:
-    """Send all requests and return their answers, in the order of the schedule.
-
-    Runs an event loop of its own. Ends when every needed request has ended, or when the grace is over; requests that
-    are under way are then cancelled by closing their connections.
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """Requests for one address.
 
     Args:
         schedule: what to send and when.
         address: where to.
-        grace_s: seconds of the clock, after the last request was due, in which answers may still come.
-        is_needed: of which requests the answers are waited for; None for all.
-        on_end: called when a request has ended.
+        is_needed: of which requests the answers are waited for.
     """
+
+    schedule: Schedule
+    address: Address
+    is_needed: NDArray[np.bool_]
+
+
+def run_replays(
+    replays: Sequence[Replay], *, grace_s: float, on_end: Callable[[Answer], None] = lambda answer: None
+) -> list[list[Answer]]:
+    """Send all requests, those of several replays at the same time, and return the answers of each in their order.
+
+    Runs an event loop of its own. A replay ends when every needed request has ended, or when the grace is over; what is
+    under way then is cancelled by closing its connection.
+
+    Args:
+        replays: what to send where.
+        grace_s: seconds of the clock, after a replay's last request was due, in which answers may still come.
+        on_end: called when a request has ended, needed or not.
+    """
+
+    async def run() -> list[list[Answer]]:
+        start_s = time.monotonic() + AHEAD_S
+        return await asyncio.gather(*(_Run(replay, start_s, on_end).run(grace_s) for replay in replays))
+
     # What is there now stays: the collector need not stop the clock to look at it.
     gc.collect()
     gc.freeze()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_Replay(schedule, address, is_needed, on_end).run(grace_s))
+            return runner.run(run())
     finally:
         gc.unfreeze()
 
 
-class _Replay:
-    def __init__(
-        self,
-        schedule: Schedule,
-        address: Address,
-        is_needed: NDArray[np.bool_] | None,
-        on_end: Callable[[Answer], None],
-    ) -> None:
-        self._schedule = schedule
-        self._address = address
-        self._is_needed = np.ones(len(schedule), dtype=np.bool_) if is_needed is None else is_needed
+class _Run:
+    def __init__(self, replay: Replay, start_s: float, on_end: Callable[[Answer], None]) -> None:
+        self._schedule = replay.schedule
+        self._address = replay.address
+        self._is_needed = replay.is_needed
         self._on_end = on_end
-        self._missing = int(self._is_needed.sum())
+        self._missing = int(replay.is_needed.sum())
         self._all_ended = asyncio.Event()
-        # Not the event loop's clock, which stands still while the loop works.
-        self._start_s = time.monotonic() + AHEAD_S
+        # Of a clock that goes on while the event loop works, other than the loop's own.
+        self._start_s = start_s
 
     async def run(self, grace_s: float) -> list[Answer]:
         schedule = self._schedule
         answers = [Answer(schedule.due_s(row)) for row in range(len(schedule))]
         if not answers:
             return answers
+        limit_s = answers[-1].due_s - self._now_s() + grace_s
         sending = asyncio.create_task(self._send_all(answers))
+        ended = asyncio.create_task(self._all_ended.wait())
         try:
-            async with asyncio.timeout(answers[-1].due_s - self._now_s() + grace_s):
-                await self._all_ended.wait()
-        except TimeoutError:
-            pass
+            await asyncio.wait((sending, ended), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
         finally:
-            sending.cancel()
-            # The tasks of its requests end with it.
-            await asyncio.gather(sending, return_exceptions=True)
+            for task in (sending, ended):
+                task.cancel()
+            # The tasks of the requests end with the one that started them.
+            await asyncio.gather(sending, ended, return_exceptions=True)
         return answers
 
     async def _send_all(self, answers: list[Answer]) -> None:

@@ -11,21 +11,25 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from dolphin_router.contract import Split
 from dolphin_search.replay.schedule import Address
+from dolphin_sim.hardware import HardwareProfile
 
 START_LIMIT_S: Final = 30.0
 STOP_LIMIT_S: Final = 5.0
 _POLL_S: Final = 0.02
 _LINES_SHOWN: Final = 8
 _HOST: Final = "127.0.0.1"
+
+# What the router logs.
+_LISTENING: Final = re.compile(r"listening host=\S+ port=(\d+)\s")
+_READY: Final = re.compile(r"worker ready worker=")
 
 
 class ProcessFailed(OSError):
@@ -101,12 +105,74 @@ class RunningProcess:
         return ProcessFailed(0, f"{problem}; it wrote:{said}", self._name)
 
 
-class RunningCluster:
+@dataclass(frozen=True, kw_only=True)
+class ClusterPlan:
     """A router over emulated workers."""
 
-    def __init__(self, address: Address, engines: RunningProcess, router: RunningProcess) -> None:
-        self.address = address
-        self._processes = (engines, router)
+    split: Split
+    profile: HardwareProfile
+    time_scale: float
+    """Simulated seconds in a second."""
+    block_tokens: int
+    """Of the workers' prefix caches."""
+    table: Path
+    """That the router decides by."""
+
+
+class RunningCluster:
+    """Engines and router of a plan, each in a process of its own; starts with the engines."""
+
+    def __init__(self, plan: ClusterPlan, folder: Path, stack: contextlib.ExitStack) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._config = folder / "router.json"
+        self._router: RunningProcess | None = None
+        profile = folder / "profile.json"
+        profile.write_text(plan.profile.model_dump_json(), "utf-8")
+        words = ["cluster", "--split", str(plan.split), "--profile", str(profile), "--port-base", "0"]
+        words += ["--time-scale", repr(plan.time_scale), "--block-tokens", str(plan.block_tokens)]
+        # This version's events tell what each worker's cache holds; the router then knows as much as a simulated one.
+        words += ["--kv-events", "main", "--router-config", str(self._config)]
+        self._engines = RunningProcess("dolphin-sim cluster", "dolphin_sim.cli", words, log=folder / "engines.log")
+        stack.callback(self._engines.stop)
+
+    def start_router(self, stack: contextlib.ExitStack) -> None:
+        """Wait for the engines and start the router.
+
+        Raises:
+            ProcessFailed: the engines do not run.
+        """
+        self._engines.wait_for(lambda: "A router for them" in self._engines.output, "ready")
+        document = json.loads(self._config.read_text("utf-8"))
+        document |= {
+            "explain": True,
+            # A prompt is cached when it is cached: simulated routers do not look ahead either.
+            "kv_events_wait_s": 0,
+            "cached_tokens": self._plan.profile.kv_capacity_tokens,
+            "table": str(self._plan.table.resolve()),
+        }
+        self._config.write_text(json.dumps(document), "utf-8")
+        words = ["serve", "--config", str(self._config), "--host", _HOST, "--port", "0", "--admin-port", "0"]
+        self._router = RunningProcess(
+            "dolphin-router serve",
+            "dolphin_router.cli",
+            [*words, "--patience-s", "1"],
+            log=self._folder / "router.log",
+        )
+        stack.callback(self._router.stop)
+
+    def wait_for_router(self) -> Address:
+        """Return where the router listens, once it is in touch with all workers.
+
+        Raises:
+            ProcessFailed: it does not run.
+        """
+        router = self._router
+        assert router is not None
+        listening = router.wait_for(lambda: _LISTENING.search(router.output), "listening")
+        workers = self._plan.split.prefill + self._plan.split.decode
+        router.wait_for(lambda: len(_READY.findall(router.output)) >= workers, "in touch with all workers")
+        return Address(_HOST, int(listening[1]))
 
     def check(self) -> None:
         """See that both processes still run.
@@ -114,64 +180,25 @@ class RunningCluster:
         Raises:
             ProcessFailed: one does not.
         """
-        for process in self._processes:
-            process.check()
+        for process in (self._engines, self._router):
+            if process is not None:
+                process.check()
 
 
 @contextmanager
-def running_cluster(
-    split: Split, *, profile: str, time_scale: float, block_tokens: int, cached_tokens: int, table: Path | None
-) -> Iterator[RunningCluster]:
-    """Run a router and emulated workers until the context ends.
-
-    Args:
-        split: how many workers prefill and decode.
-        profile: their hardware.
-        time_scale: simulated seconds in a second.
-        block_tokens: of the workers' prefix caches.
-        cached_tokens: that a worker's prefix cache holds.
-        table: that the router decides by; None for always remote.
+def running_clusters(plans: Sequence[ClusterPlan]) -> Iterator[list[tuple[RunningCluster, Address]]]:
+    """Run clusters side by side until the context ends; each comes with its router's address.
 
     Raises:
         ProcessFailed: one of the processes cannot run.
     """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dolphin-search-")))
-        config = folder / "router.json"
-        words = ["cluster", "--split", str(split), "--profile", profile, "--time-scale", repr(time_scale)]
-        words += ["--port-base", "0", "--block-tokens", str(block_tokens), "--router-config", str(config)]
-        # Of this version are the events in which a worker tells what its cache holds.
-        words += ["--kv-events", "main"]
-        engines = RunningProcess("dolphin-sim cluster", "dolphin_sim.cli", words, log=folder / "engines.log")
-        stack.callback(engines.stop)
-        engines.wait_for(lambda: "A router for them" in engines.output, "ready")
-        document = json.loads(config.read_text("utf-8"))
-        document |= {
-            "explain": True,
-            "cached_tokens": cached_tokens,
-            "table": None if table is None else str(table.resolve()),
-        }
-        config.write_text(json.dumps(document), "utf-8")
-        words = ["serve", "--config", str(config), "--host", _HOST, "--port", "0", "--admin-port", "0"]
-        router = RunningProcess(
-            "dolphin-router serve", "dolphin_router.cli", [*words, "--patience-s", "1"], log=folder / "router.log"
-        )
-        stack.callback(router.stop)
-        port = router.wait_for(lambda: _port_in(router.output, "listening"), "listening")
-        admin_port = router.wait_for(lambda: _port_in(router.output, "admin port"), "listening")
-        router.wait_for(lambda: _all_ready(admin_port), "in touch with all workers")
-        yield RunningCluster(Address(_HOST, port), engines, router)
-
-
-def _port_in(log: str, event: str) -> int | None:
-    found = re.search(rf"{event} host=\S+ port=(\d+)", log)
-    return None if found is None else int(found[1])
-
-
-def _all_ready(admin_port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://{_HOST}:{admin_port}/status", timeout=1.0) as answer:
-            status = json.load(answer)
-    except (urllib.error.URLError, OSError, ValueError):
-        return False
-    return all(worker["ready"] for worker in status["workers"])
+        clusters = []
+        for number, plan in enumerate(plans):
+            own = folder / str(number)
+            own.mkdir()
+            clusters.append(RunningCluster(plan, own, stack))
+        for cluster in clusters:
+            cluster.start_router(stack)
+        yield [(cluster, cluster.wait_for_router()) for cluster in clusters]
