@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import json
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from dolphin_sim.emulator.batch import Generation, Phase
 from dolphin_sim.emulator.errors import KvLoadError
@@ -94,6 +95,7 @@ class Borrower:
         try:
             async with asyncio.timeout(timeout_s):
                 async with _Claim.opened(source, self._pacer) as claim:
+                    pull.was_asked_for = True
                     ready_s = self._pacer.now_s() - await claim.obtain(prompt_digest)
                     # The overhead stands for all between the end of the prefill and the transfer, also for what really
                     # passes between the two workers here.
@@ -118,6 +120,8 @@ class Borrower:
             raise
         except asyncio.CancelledError:
             pull.end = "aborted"
+            if not pull.was_asked_for and not source.waits_for_prefill:
+                _in_background(self._tell_refused(source))
             raise
         self._loaded(pull.tokens, self._pacer.now_s() - began_s)
         self._pacer.receive(generation)
@@ -125,6 +129,9 @@ class Borrower:
     async def refuse(self, source: KvSource) -> None:
         """Tell the prefill worker that a KV cache is not wanted; the lease runs out where that does not arrive."""
         self._ledger.pulls.append(Pull(source.key, end="aborted"))
+        await self._tell_refused(source)
+
+    async def _tell_refused(self, source: KvSource) -> None:
         with contextlib.suppress(OSError):
             _, writer = await asyncio.open_connection(source.host, source.port)
             writer.write(json.dumps({"end": "aborted", "key": source.key}).encode() + b"\n")
@@ -146,8 +153,10 @@ class Borrower:
             while left_bytes > 0.0:
                 rate = self._settings.link_bytes_per_s / max(len(self._transfers), claim.sharers, 1)
                 changed.clear()
+                # Not `wait_for`, which in Python 3.11 may swallow a cancellation that comes with the event.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), self._pacer.wall_s(left_bytes / rate))
+                    async with asyncio.timeout(self._pacer.wall_s(left_bytes / rate)):
+                        await changed.wait()
                 claim.check()
                 now_s = self._pacer.now_s()
                 left_bytes -= (now_s - at_s) * rate
@@ -189,14 +198,12 @@ class _Claim:
         try:
             yield claim
         finally:
-            if claim._listening is None:
+            if claim._listening is None and source.waits_for_prefill:
+                # The prefill worker does not hear of it, as with the engines that wait so.
                 writer.transport.abort()
             else:
-                closing = asyncio.create_task(claim._close(claim._listening))
-                _closing.add(closing)
-                closing.add_done_callback(_closing.discard)
-                # So whoever sees the answer finds the lease ended.
-                await asyncio.shield(closing)
+                # Waited for, so that whoever sees the answer finds the lease ended.
+                await asyncio.shield(_in_background(claim._close()))
 
     async def obtain(self, prompt_digest: bytes) -> float:
         """Return how many simulated seconds ago the KV cache was ready."""
@@ -232,12 +239,13 @@ class _Claim:
         if self._failure is not None:
             raise self._failure
 
-    async def _close(self, listening: asyncio.Task[None]) -> None:
+    async def _close(self) -> None:
         """Say what became of the lease, and hang up after the prefill worker has: a connection with something unread
         ends in a reset, which would overtake what was said."""
         if self._beating is not None:
             self._beating.cancel()
         self._send(end=self.outcome)
+        listening = self._listening or asyncio.create_task(self._listen())
         await asyncio.wait({listening}, timeout=_CLOSING_S)
         listening.cancel()
         self._writer.close()
@@ -261,3 +269,10 @@ class _Claim:
 
     def _send(self, **message: object) -> None:
         self._writer.write(json.dumps(message).encode() + b"\n")
+
+
+def _in_background(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    task = asyncio.create_task(coroutine)
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+    return task

@@ -63,8 +63,6 @@ class Choice:
         """For the decode worker."""
         self.first_place = 0
         """Of the answer: above 0 where the prompt holds the beginning of the answer."""
-        self.has_kv = False
-        """Whether a KV cache from elsewhere has arrived."""
         self.is_observed = False
 
     @property
@@ -113,6 +111,7 @@ class Run:
         self.tasks: list[asyncio.Task[None]] = []
         self.is_remote = False
         """Whether its KV cache comes from another worker."""
+        self.has_begun_fetching = False
         self.is_aborted = False
         self.reported_cached_tokens: int | None = None
         """What the engine says of its cache when it is not what it found itself."""

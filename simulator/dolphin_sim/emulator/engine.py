@@ -128,7 +128,7 @@ class EmulatedEngine:
         self.runs.discard(run)
         for task in run.tasks:
             task.cancel()
-        if run.is_remote and run.failure is None and not any(choice.has_kv for choice in run.choices):
+        if run.is_remote and not run.has_begun_fetching:
             self.tell_abandoned(run.call.body, run.call.request_id)
         self.connector.aborted(run)
         for choice in run.choices:
@@ -158,6 +158,7 @@ class EmulatedEngine:
 
     async def _run_remotely(self, run: Run) -> None:
         """Fetch what is elsewhere, then compute what is not."""
+        run.has_begun_fetching = True
         fetches: list[asyncio.Task[None]] = []
         try:
             sources = await self._sources(run)
@@ -190,7 +191,6 @@ class EmulatedEngine:
         assert generation is not None
         try:
             await self._borrower.fetch(source, generation, choice.room, prompt_digest=choice.digest)
-            choice.has_kv = True
         except KvLoadError:
             self.metrics.failed_transfers += 1
             self.pacer.abort(generation)

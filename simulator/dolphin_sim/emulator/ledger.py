@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 LeaseEnd = Literal["open", "pulled", "aborted", "expired", "dropped"]
-MOST_ENTRIES = 100_000
+MOST_ENTRIES = 10_000
 
 
 @dataclass
@@ -16,7 +16,7 @@ class Lease:
 
     key: str
     """By which the decode worker asks for it."""
-    block_ids: tuple[int, ...]
+    block_ids: range
     tokens: int
     granted_s: float
     expires_s: float
@@ -34,11 +34,13 @@ class Pull:
     tokens: int = 0
     """That were moved: those the decode worker did not hold."""
     end: Literal["open", "loaded", "aborted", "failed"] = "open"
+    was_asked_for: bool = False
+    """Whether the prefill worker was reached."""
 
 
 @dataclass
 class Ledger:
-    """Newest last. Only the last 100,000 of each kind are kept."""
+    """Newest last. Only the last 10,000 of each kind are kept."""
 
     leases: deque[Lease] = field(default_factory=lambda: deque(maxlen=MOST_ENTRIES))
     pulls: deque[Pull] = field(default_factory=lambda: deque(maxlen=MOST_ENTRIES))

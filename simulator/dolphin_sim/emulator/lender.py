@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 from dataclasses import dataclass, field
 
@@ -44,7 +43,7 @@ class Lender:
         self._loans: dict[str, _Loan] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._arrivals: dict[str, asyncio.Event] = {}
-        self._next_block = itertools.count(1)
+        self._next_block = 1
         self.expired_count = 0
 
     @property
@@ -60,7 +59,8 @@ class Lender:
         """Keep the KV cache of a generation that has ended. An open lease with the same key expires."""
         self.end(key, "expired")
         blocks = math.ceil(generation.prompt_tokens / self._block_tokens)
-        block_ids = tuple(next(self._next_block) % _BLOCK_IDS for _ in range(blocks))
+        block_ids = range(self._next_block, self._next_block + blocks)
+        self._next_block = block_ids.stop if block_ids.stop < _BLOCK_IDS else 1
         now_s = self._pacer.now_s()
         lease = Lease(key, block_ids, generation.prompt_tokens, now_s, now_s + self._lease_s)
         self._ledger.leases.append(lease)
@@ -71,7 +71,7 @@ class Lender:
 
     def hold_for(self, key: str, tokens: int) -> Lease:
         """Write down a KV cache that another worker has pushed here; nothing but its use ends it."""
-        lease = Lease(key, (), tokens, self._pacer.now_s(), math.inf)
+        lease = Lease(key, range(0), tokens, self._pacer.now_s(), math.inf)
         self._ledger.leases.append(lease)
         return lease
 
@@ -85,9 +85,7 @@ class Lender:
         if key not in self._loans:
             await self._arrival(key).wait()
 
-    def claim(
-        self, key: str, *, engine_id: str | None, block_ids: tuple[int, ...] | None, prompt_digest: bytes
-    ) -> Lease:
+    def claim(self, key: str, *, engine_id: str | None, block_ids: list[int] | None, prompt_digest: bytes) -> Lease:
         """Let a decode worker have the KV cache, once.
 
         Raises:
@@ -107,7 +105,7 @@ class Lender:
             raise self.note(KvLoadError(f"KV cache {key} is asked for, but {state}"))
         if loan.lease.claimed:
             raise self.note(KvLoadError(f"KV cache {key} is asked for a second time"))
-        if block_ids is not None and block_ids != loan.lease.block_ids:
+        if block_ids is not None and block_ids != list(loan.lease.block_ids):
             raise self.note(KvLoadError(f"KV cache {key} is in blocks {loan.lease.block_ids}, not in {block_ids}"))
         if prompt_digest != loan.prompt_digest:
             raise self.note(KvLoadError(f"KV cache {key} is that of another prompt: the two legs differ"))

@@ -11,11 +11,12 @@ from typing import Any, Literal
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_RECEIVED = 10_000
+MOST_RECEIVED_BYTES = 64 << 20
 
 
 @dataclass
 class Received:
-    """One request. The worker keeps the last 10,000."""
+    """One request. The worker keeps the last 10,000, or as many as have 64 MiB of bodies."""
 
     method: str
     path: str
@@ -48,7 +49,8 @@ class Recorder:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self.requests: deque[Received] = deque(maxlen=MOST_RECEIVED)
+        self.requests: deque[Received] = deque()
+        self._kept_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -56,6 +58,8 @@ class Recorder:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
         now_s = asyncio.get_running_loop().time()
         received = Received(scope["method"], scope["path"], raw, now_s, headers=headers)
+        if len(self.requests) == MOST_RECEIVED:
+            self._kept_bytes -= len(self.requests.popleft().body)
         self.requests.append(received)
         scope["received"] = received
 
@@ -65,6 +69,7 @@ class Recorder:
                 received.finish("left")
             else:
                 received.body += message["body"]
+                self._keep_bytes(len(message["body"]))
             return message
 
         async def noted_send(message: Message) -> None:
@@ -75,3 +80,11 @@ class Recorder:
                 received.finish("answered")
 
         await self._app(scope, noted_receive, noted_send)
+
+    def _keep_bytes(self, added: int) -> None:
+        self._kept_bytes += added
+        if self._kept_bytes > MOST_RECEIVED_BYTES:
+            # Whoever looks at the requests may have cleared them.
+            self._kept_bytes = sum(len(request.body) for request in self.requests)
+        while self._kept_bytes > MOST_RECEIVED_BYTES and len(self.requests) > 1:
+            self._kept_bytes -= len(self.requests.popleft().body)

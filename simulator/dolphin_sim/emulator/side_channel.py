@@ -86,12 +86,11 @@ class SideChannel:
             await self._lender.available(key)
             if reader.at_eof() or writer.transport.is_closing():
                 return False
-        block_ids = message["block_ids"]
         try:
             lease = self._lender.claim(
                 key,
                 engine_id=message["engine_id"],
-                block_ids=None if block_ids is None else tuple(block_ids),
+                block_ids=message["block_ids"],
                 prompt_digest=bytes.fromhex(message["digest"]),
             )
         except KvLoadError as error:

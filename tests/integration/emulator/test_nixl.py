@@ -103,7 +103,7 @@ def test_parameters_serve_once(with_pair: Callable[..., None]) -> None:
     ("change", "complaint"),
     [
         ({"remote_engine_id": "another"}, "asked for of engine another"),
-        ({"remote_block_ids": [[1, 2, 3]]}, "not in (1, 2, 3)"),
+        ({"remote_block_ids": [[1, 2, 3]]}, "not in [1, 2, 3]"),
         ({"remote_request_id": "unknown"}, "this worker never had it"),
     ],
 )
@@ -186,6 +186,35 @@ def test_lost_kv_is_computed_again_where_the_policy_says_so(with_pair: Callable[
         assert answer.json()["choices"][0]["text"] == expected_text(PROMPT, 3)
 
     with_pair(scene, time_scale=FAST, recompute_lost_kv=True)
+
+
+def test_nothing_stays_whenever_a_client_leaves_the_decode_worker(with_pair: Callable[..., None]) -> None:
+    async def scene(client: Any, prefill: EmulatedWorker, decode: EmulatedWorker) -> None:
+        async def leave_after(seconds: float, number: int) -> None:
+            prompt = f"{number} {PROMPT}"
+            parameters = await client.prefill(prefill, prompt)
+            body = {"prompt": prompt, "max_tokens": 400, "ignore_eos": True, "kv_transfer_params": parameters}
+            leg = asyncio.create_task(client.complete(decode, **body, stream=number % 2 == 0))
+            await asyncio.wait({leg}, timeout=seconds)
+            leg.cancel()
+
+        await asyncio.gather(*(leave_after(number**2 / 10_000, number) for number in range(60)))
+        await decode.wait_until(lambda: decode.is_idle)
+        # A request that never reached the decode worker leaves its lease to expire.
+        asked = {pull.key for pull in decode.ledger.pulls}
+        await prefill.wait_until(lambda: all(lease.key not in asked for lease in prefill.ledger.open))
+        assert decode.engine.memory.used_share == 0.0
+        assert not decode.engine.runs
+        prefill.engine.lender.end_all("expired")
+        assert prefill.is_idle
+        assert prefill.engine.memory.used_share == 0.0
+        assert {"pulled", "aborted"} <= {lease.end for lease in prefill.ledger.leases}
+        assert not prefill.ledger.errors
+        assert not decode.ledger.errors
+
+    # A transfer lasts some 10 ms alone, some 100 ms beside others.
+    profile = load_profile("h20x4-72b").replaced(link_gb_per_s=0.4)
+    with_pair(scene, profile=profile, time_scale=20.0, kv_lease_s=20_000.0)
 
 
 @pytest.mark.parametrize("decode_workers", [1, 2])
