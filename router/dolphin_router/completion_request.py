@@ -7,6 +7,8 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from .messages.request import RequestMembers
+
 CONTROL_MEMBERS: Final = frozenset(
     {
         "bootstrap_host",
@@ -25,39 +27,11 @@ class RequestError(ValueError):
     """The client's request cannot be read; the message is for the client."""
 
 
-class _Members(msgspec.Struct):
-    """The members that routing reads. Everything else is skipped here and passes unchanged."""
-
-    model: str | None = None
-    prompt: Raw | UnsetType = UNSET
-    messages: Raw | UnsetType = UNSET
-    stream: bool | None = None
-    n: int | None = None
-    best_of: int | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    echo: bool | None = None
-    prompt_logprobs: int | None = None
-    tools: Raw | UnsetType = UNSET
-    response_format: Raw | UnsetType = UNSET
-    chat_template: Raw | UnsetType = UNSET
-    chat_template_kwargs: Raw | UnsetType = UNSET
-    documents: Raw | UnsetType = UNSET
-    cache_salt: Raw | UnsetType = UNSET
-    bootstrap_host: Raw | UnsetType = UNSET
-    bootstrap_port: Raw | UnsetType = UNSET
-    bootstrap_room: Raw | UnsetType = UNSET
-    data_parallel_rank: Raw | UnsetType = UNSET
-    disagg_prefill_dp_rank: Raw | UnsetType = UNSET
-    kv_transfer_params: Raw | UnsetType = UNSET
-    routed_dp_rank: Raw | UnsetType = UNSET
-
-
-_read_members = msgspec.json.Decoder(_Members).decode
+_read_members = msgspec.json.Decoder(RequestMembers).decode
 _read_all = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def _has_control_members(fields: _Members) -> bool:
+def _has_control_members(fields: RequestMembers) -> bool:
     # Written out: a loop over names would cost as much as reading the whole body.
     return (
         fields.kv_transfer_params is not UNSET

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from .completion_request import CompletionRequest
+from .messages.request import ContentPart, Message, ResponseFormat
 from .output_length import OutputInputs, system_prompt_bucket
 
 MOST_ANSWER_TOKENS: Final = 2**31 - 1
@@ -19,22 +20,9 @@ _NOTHING_OFFERED = frozenset({b"null", b"[]"})
 _MOST_BUCKETS_KEPT = 1024
 
 
-class _Message(msgspec.Struct, gc=False):
-    role: str = ""
-    content: Raw | UnsetType = UNSET
-
-
-class _Format(msgspec.Struct):
-    type: str = ""
-
-
-class _Part(msgspec.Struct):
-    text: str = ""
-
-
-_read_messages = msgspec.json.Decoder(list[_Message]).decode
-_read_format = msgspec.json.Decoder(_Format).decode
-_read_content = msgspec.json.Decoder(str | list[_Part]).decode
+_read_messages = msgspec.json.Decoder(list[Message]).decode
+_read_format = msgspec.json.Decoder(ResponseFormat).decode
+_read_content = msgspec.json.Decoder(str | list[ContentPart]).decode
 
 
 class OutputInputsReader:

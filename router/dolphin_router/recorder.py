@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from .contract.recorded_request import RECORDED_FORMAT
+from .messages.recorded import RecordedHead, RecordedRow
 from .prefix_index.block_keys import BLOCK_BYTES, COARSE_BLOCK_BYTES, FINE_BLOCKS
 from .request_latency import latency_of
 from .request_record import RequestRecord
@@ -34,46 +35,6 @@ _DIGEST_BYTES = 8
 _FINE_KEYS = COARSE_BLOCK_BYTES // BLOCK_BYTES
 _LINES_A_PIECE = 256
 _LONGEST_NAME = 253
-
-
-class _Row(msgspec.Struct, gc=False):
-    """As ``contract.RecordedRequest``, which says what each field means."""
-
-    arrived_unix_s: float
-    model: str
-    is_chat: bool
-    prompt_bytes: int
-    prompt_tokens: int
-    prompt_tokens_counted: bool
-    output_tokens: int | None
-    blocks: str
-    max_tokens: int | None
-    turns: int
-    has_tools: bool
-    json_response: bool
-    system_prompt_bucket: int | None
-    prefill_effective_tokens: float | None
-    decode_effective_tokens: float | None
-    expected_output_tokens: float | None
-    cluster: int | None
-    decided: str | None
-    taken: str | None
-    reason: str
-    table: str
-    streamed: bool
-    ttft_ms: float | None
-    tpot_ms: float | None
-    duration_ms: float | None
-    status: int | None
-    outcome: str
-    retries: int
-
-
-class _Header(msgspec.Struct):
-    format: str
-    block_bytes: int
-    secret_id: str
-    dropped: int
 
 
 _encode = msgspec.json.Encoder().encode
@@ -121,7 +82,7 @@ class Recorder:
         counted = record.usage_prompt_tokens
         blocks = self._digests.of(record.prompt_seed, prompt, record.prompt_keys, now_s=record.finished_s)
         line = _encode(
-            _Row(
+            RecordedRow(
                 round(record.arrived_unix_s, 6),
                 _plain(record.model),
                 record.path.endswith("/chat/completions"),
@@ -164,7 +125,7 @@ class Recorder:
 
         Rows are in the order in which requests ended. Between two pieces the caller may do other work.
         """
-        header = _Header(RECORDED_FORMAT, RECORDED_BLOCK_BYTES, self._secret_id, self.dropped)
+        header = RecordedHead(RECORDED_FORMAT, RECORDED_BLOCK_BYTES, self._secret_id, self.dropped)
         return _pieces(_encode(header), tuple(self._lines))
 
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from dolphin_router.completion_request import CompletionRequest
+from dolphin_router.messages.engines import AtomTransferInfo
 from dolphin_router.worker import Worker
 
 from .answer_edits import TransferParametersRemoved
@@ -25,13 +26,7 @@ _ASK_FOR_TRANSFER: Final = b'{"do_remote_decode":true,"do_remote_prefill":false}
 _NO_RANK: Final = Raw(b"null")
 
 
-class _TransferInfo(msgspec.Struct):
-    tp_size: int
-    kv_role: str
-    dp_size: int = 1
-
-
-_read_info = msgspec.json.Decoder(_TransferInfo).decode
+_read_info = msgspec.json.Decoder(AtomTransferInfo).decode
 _read_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 

@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UnsetType
+
+from dolphin_router.messages.prefill import PrefillAnswerMembers, PrefillParameters
 
 from .base import PrefillAnswer
 
-
-class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens_details: _Details | None = None
-
-
-class _Parameters(msgspec.Struct):
-    kv_transfer_params: Raw | UnsetType = UNSET
-
-
-class _Answer(_Parameters):
-    usage: _Usage | None = None
-
-
-_read_answer = msgspec.json.Decoder(_Answer).decode
-_read_parameters = msgspec.json.Decoder(_Parameters).decode
+_read_answer = msgspec.json.Decoder(PrefillAnswerMembers).decode
+_read_parameters = msgspec.json.Decoder(PrefillParameters).decode
 
 
 def read_answer(body: bytes) -> PrefillAnswer:
@@ -38,7 +23,7 @@ def read_answer(body: bytes) -> PrefillAnswer:
     cached_tokens = None
     try:
         try:
-            answer: _Parameters = (read := _read_answer(body))
+            answer: PrefillParameters = (read := _read_answer(body))
             if read.usage is not None and read.usage.prompt_tokens_details is not None:
                 cached_tokens = read.usage.prompt_tokens_details.cached_tokens
         except msgspec.ValidationError:

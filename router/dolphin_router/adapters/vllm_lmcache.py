@@ -13,6 +13,7 @@ from typing import Final, cast
 import msgspec
 
 from dolphin_router.completion_request import CompletionRequest
+from dolphin_router.messages.engines import LmcacheNotice
 from dolphin_router.worker import Worker
 
 from .answer_edits import CachedTokensReplaced
@@ -28,11 +29,7 @@ tuple with one port for each tensor-parallel rank."""
 _UNNAMED: Final = b"{}"
 
 
-class _Notice(msgspec.Struct, tag="ProxyNotif"):
-    req_id: str
-
-
-_read_notice = msgspec.msgpack.Decoder(_Notice).decode
+_read_notice = msgspec.msgpack.Decoder(LmcacheNotice).decode
 
 
 class VllmLmcacheAdapter(EngineAdapter):

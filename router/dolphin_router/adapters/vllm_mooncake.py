@@ -11,6 +11,7 @@ from typing import Final, cast
 import msgspec
 
 from dolphin_router.completion_request import CompletionRequest
+from dolphin_router.messages.engines import MooncakeRank
 from dolphin_router.worker import Worker
 
 from .answer_edits import CachedTokensReplaced
@@ -23,11 +24,7 @@ _BOOTSTRAP_PORT: Final = 8998
 _RANKS: Final = "ranks"
 
 
-class _Rank(msgspec.Struct):
-    engine_id: str
-
-
-_read_ranks = msgspec.json.Decoder(dict[int, _Rank]).decode
+_read_ranks = msgspec.json.Decoder(dict[int, MooncakeRank]).decode
 
 
 class VllmMooncakeAdapter(EngineAdapter):

@@ -10,9 +10,10 @@ import re
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UnsetType
 
 from dolphin_router.completion_request import CompletionRequest
+from dolphin_router.messages.prefill import NixlParameters
 from dolphin_router.worker import Worker
 
 from .answer_edits import CachedTokensReplaced
@@ -28,12 +29,7 @@ _BLOCK_ID: Final = re.compile(rb"[0-9]")
 _CACHED_TOKENS: Final = b'"remote_prefill_cached_tokens"'
 
 
-class _Parameters(msgspec.Struct):
-    remote_block_ids: Raw | UnsetType = UNSET
-    remote_prefill_cached_tokens: Raw | UnsetType = UNSET
-
-
-_read_parameters = msgspec.json.Decoder(_Parameters).decode
+_read_parameters = msgspec.json.Decoder(NixlParameters).decode
 
 
 class VllmNixlAdapter(EngineAdapter):
