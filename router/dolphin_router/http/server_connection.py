@@ -82,11 +82,7 @@ class ServerConnection(asyncio.Protocol):
     @property
     def is_answering(self) -> bool:
         """Whether the client still has to get something."""
-        return (
-            self._response is not None
-            or bool(self._reader.requests)
-            or self._transport.get_write_buffer_size() > 0
-        )
+        return self._response is not None or bool(self._reader.requests) or self._transport.get_write_buffer_size() > 0
 
     # Protocol interface
 
@@ -97,9 +93,7 @@ class ServerConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         raw = transport.get_extra_info("socket")
         if raw.family != socket.AF_UNIX:
-            raw.setsockopt(
-                socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_IN_KERNEL_BYTES
-            )
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_IN_KERNEL_BYTES)
         self._server.connections.add(self)
         self._server.deadlines.add(self)
         if self._server.is_stopping:
@@ -177,11 +171,7 @@ class ServerConnection(asyncio.Protocol):
             self._wait()
 
     def _can_answer(self) -> bool:
-        is_free = (
-            self._response is None
-            and not self._is_closing
-            and not self._is_writing_paused
-        )
+        is_free = self._response is None and not self._is_closing and not self._is_writing_paused
         return is_free and bool(self._reader.requests)
 
     def _on_finish(self, response: Response) -> None:
@@ -220,11 +210,7 @@ class ServerConnection(asyncio.Protocol):
         if self._response is not None:
             # Too late to say it in the head of an answer that has begun.
             self._response.keep_alive = False
-        elif (
-            self._reader.is_between_requests
-            and not self._reader.requests
-            and self._reader.refusal is None
-        ):
+        elif self._reader.is_between_requests and not self._reader.requests and self._reader.refusal is None:
             self._close()
 
     def abort(self) -> None:
@@ -241,14 +227,8 @@ class ServerConnection(asyncio.Protocol):
             self._transport.abort()
         elif self._response is not None:
             # The next request waits for the client, who may be waiting for this answer.
-            self.deadline_s = (
-                inf
-                if reader.is_between_requests
-                else self._now_s() + self._server.limits.body_timeout_s
-            )
-        elif self._is_writing_paused and (
-            reader.requests or reader.refusal is not None
-        ):
+            self.deadline_s = inf if reader.is_between_requests else self._now_s() + self._server.limits.body_timeout_s
+        elif self._is_writing_paused and (reader.requests or reader.refusal is not None):
             self._transport.abort()
         elif reader.is_between_requests:
             self._close()
@@ -283,9 +263,7 @@ class ServerConnection(asyncio.Protocol):
     def _throw_away(self) -> None:
         """Give a client that was refused, or is going to be, time to stop sending."""
         if self._is_closing:
-            self.deadline_s = min(
-                self._now_s() + self._server.limits.linger_s, self._linger_end_s
-            )
+            self.deadline_s = min(self._now_s() + self._server.limits.linger_s, self._linger_end_s)
 
     def _time_request(self) -> None:
         """Give the client time for the rest of a request: once for its head, again and again for its body."""
@@ -300,10 +278,7 @@ class ServerConnection(asyncio.Protocol):
     def _limit_reading(self) -> None:
         reader = self._reader
         limits = self._server.limits
-        should_read = (
-            len(reader.requests) < limits.pipelined_requests
-            and reader.waiting_bytes < limits.body_bytes
-        )
+        should_read = len(reader.requests) < limits.pipelined_requests and reader.waiting_bytes < limits.body_bytes
         if should_read != self._is_reading and not self._transport.is_closing():
             self._is_reading = should_read
             if should_read:

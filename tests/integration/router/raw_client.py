@@ -12,13 +12,7 @@ from typing import Any
 
 import uvloop
 from router_under_test import running_router
-from scripted_worker import (
-    Header,
-    Script,
-    ScriptedWorker,
-    answer_empty,
-    scripted_worker,
-)
+from scripted_worker import Header, Script, ScriptedWorker, answer_empty, scripted_worker
 
 from dolphin_router.process.router import Router
 
@@ -26,9 +20,7 @@ LIMIT_S = 10.0
 """Nothing in these tests takes longer, unless the router does not do what it should."""
 
 BODY = json.dumps({"model": "m", "prompt": "Hello", "max_tokens": 4}).encode()
-STREAM_BODY = json.dumps(
-    {"model": "m", "prompt": "Hello", "max_tokens": 4, "stream": True}
-).encode()
+STREAM_BODY = json.dumps({"model": "m", "prompt": "Hello", "max_tokens": 4, "stream": True}).encode()
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
@@ -36,20 +28,13 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 }
 
 
-def completion(
-    body: bytes = BODY, *, headers: Iterable[Header] = (), version: bytes = b"1.1"
-) -> bytes:
+def completion(body: bytes = BODY, *, headers: Iterable[Header] = (), version: bytes = b"1.1") -> bytes:
     """Return a request for a completion, its body with a length."""
     return request(b"POST", b"/v1/completions", body, headers=headers, version=version)
 
 
 def request(
-    method: bytes,
-    target: bytes,
-    body: bytes | None = None,
-    *,
-    headers: Iterable[Header] = (),
-    version: bytes = b"1.1",
+    method: bytes, target: bytes, body: bytes | None = None, *, headers: Iterable[Header] = (), version: bytes = b"1.1"
 ) -> bytes:
     """Return a request."""
     lines = [b"%b %b HTTP/%b" % (method, target, version), b"Host: router"]
@@ -59,13 +44,9 @@ def request(
     return b"\r\n".join(lines) + b"\r\n\r\n" + (body or b"")
 
 
-def chunked(
-    pieces: Iterable[bytes], *, extension: bytes = b"", trailers: bytes = b""
-) -> bytes:
+def chunked(pieces: Iterable[bytes], *, extension: bytes = b"", trailers: bytes = b"") -> bytes:
     """Return a chunked body."""
-    chunks = [
-        b"%x%b\r\n%b\r\n" % (len(piece), extension, piece) for piece in pieces if piece
-    ]
+    chunks = [b"%x%b\r\n%b\r\n" % (len(piece), extension, piece) for piece in pieces if piece]
     return b"".join(chunks) + b"0\r\n" + trailers + b"\r\n"
 
 
@@ -97,9 +78,7 @@ class CutAnswer(Exception):
 class Connection:
     """The client's end of a connection."""
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
 
@@ -121,9 +100,7 @@ class Connection:
             head = await self.head()
             if not has_body or head.status in (204, 304) or head.status < 200:
                 return head
-            return Answer(
-                head.status, head.headers, await self._body(head), head.raw_head
-            )
+            return Answer(head.status, head.headers, await self._body(head), head.raw_head)
 
     async def head(self) -> Answer:
         """Read the head of an answer."""
@@ -135,10 +112,7 @@ class Connection:
         first, *lines = raw[:-4].split(b"\r\n")
         version, status, _ = first.split(b" ", 2)
         assert version == b"HTTP/1.1"
-        headers = [
-            (name.lower(), value.strip())
-            for name, _, value in (line.partition(b":") for line in lines)
-        ]
+        headers = [(name.lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
         return Answer(int(status), headers, b"", raw)
 
     async def chunk(self) -> bytes:
@@ -196,9 +170,7 @@ class Stage:
     @asynccontextmanager
     async def connection(self, **options: Any) -> AsyncIterator[Connection]:
         """Connect to the router; options of :func:`asyncio.open_connection`."""
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", self.router.server.port, limit=1 << 22, **options
-        )
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.router.server.port, limit=1 << 22, **options)
         try:
             yield Connection(reader, writer)
         finally:
@@ -242,25 +214,14 @@ def play(
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if (
-                record.exc_info is not None
-                or record.levelno >= logging.ERROR
-                or record.name == "asyncio"
-            ):
+            if record.exc_info is not None or record.levelno >= logging.ERROR or record.name == "asyncio":
                 problems.append(record.getMessage())
 
     async def run() -> None:
-        asyncio.get_running_loop().set_exception_handler(
-            lambda _, context: problems.append(context)
-        )
-        async with (
-            scripted_worker(script) as worker,
-            scripted_worker(prefill or answer_empty) as prefill_worker,
-        ):
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+        async with scripted_worker(script) as worker, scripted_worker(prefill or answer_empty) as prefill_worker:
             prefills = [] if prefill is None else [prefill_worker.url]
-            async with running_router(
-                prefill=prefills, decode=[worker.url], **settings
-            ) as router:
+            async with running_router(prefill=prefills, decode=[worker.url], **settings) as router:
                 async with asyncio.timeout(60.0):
                     await scene(Stage(router, worker, prefill_worker))
             assert worker.garbage == prefill_worker.garbage == []

@@ -35,10 +35,7 @@ class WorkerRequest:
     @property
     def headers(self) -> list[Header]:
         lines = self.raw_head.split(b"\r\n")[1:-2]
-        return [
-            (name.lower(), value.strip())
-            for name, _, value in (line.partition(b":") for line in lines)
-        ]
+        return [(name.lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
 
     def values(self, name: bytes) -> list[bytes]:
         """Return the values of all headers with this name, given in lower case."""
@@ -51,9 +48,7 @@ class WorkerRequest:
 class Peer:
     """The worker's end of a connection, for scripts."""
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int
-    ) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
         self.reader = reader
         self.writer = writer
         self.number = number
@@ -67,9 +62,7 @@ class Peer:
             await self.writer.drain()
             await asyncio.sleep(0)
 
-    async def answer(
-        self, body: bytes = b"{}", *, status: int = 200, headers: Iterable[Header] = ()
-    ) -> None:
+    async def answer(self, body: bytes = b"{}", *, status: int = 200, headers: Iterable[Header] = ()) -> None:
         """Send a whole answer with a length."""
         await self.send(sized_answer(body, status=status, headers=headers))
 
@@ -130,16 +123,12 @@ class ScriptedWorker:
     errors: list[BaseException] = field(default_factory=list)
     """What scripts raised; :func:`scripted_worker` raises the first of them at its end."""
 
-    async def serve(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = Peer(reader, writer, self.connections)
         self.connections += 1
         self.peers.add(peer)
         try:
-            while (
-                request := await self._read(reader, peer.number)
-            ) is not None and not writer.is_closing():
+            while (request := await self._read(reader, peer.number)) is not None and not writer.is_closing():
                 if request.raw_head.startswith(b"GET /health "):
                     await peer.answer(b"", status=200 if self.is_healthy else 503)
                     continue
@@ -156,9 +145,7 @@ class ScriptedWorker:
             self.peers.discard(peer)
             writer.close()
 
-    async def _read(
-        self, reader: asyncio.StreamReader, connection: int
-    ) -> WorkerRequest | None:
+    async def _read(self, reader: asyncio.StreamReader, connection: int) -> WorkerRequest | None:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
@@ -178,9 +165,7 @@ class ScriptedWorker:
 
 
 @asynccontextmanager
-async def scripted_worker(
-    script: Script = answer_empty,
-) -> AsyncIterator[ScriptedWorker]:
+async def scripted_worker(script: Script = answer_empty) -> AsyncIterator[ScriptedWorker]:
     """Run a worker on a free port of the loopback interface."""
     worker = ScriptedWorker(script)
     tasks: set[asyncio.Task[None]] = set()
@@ -216,16 +201,10 @@ def chunk(data: bytes) -> bytes:
 
 def event(text: str) -> bytes:
     """Return one event of a completion's stream."""
-    return (
-        b"data: "
-        + json.dumps({"choices": [{"index": 0, "text": text}]}).encode()
-        + b"\n\n"
-    )
+    return b"data: " + json.dumps({"choices": [{"index": 0, "text": text}]}).encode() + b"\n\n"
 
 
-def sized_answer(
-    body: bytes, *, status: int = 200, headers: Iterable[Header] = ()
-) -> bytes:
+def sized_answer(body: bytes, *, status: int = 200, headers: Iterable[Header] = ()) -> bytes:
     """Return a whole answer with a length."""
     lines = [b"HTTP/1.1 %d Status" % status, b"content-length: %d" % len(body)]
     lines.extend(b"%b: %b" % header for header in headers)

@@ -28,11 +28,7 @@ KV = {
 
 
 def numbered(number: int, *, stream: bool = False) -> bytes:
-    return completion(
-        json.dumps(
-            {"prompt": "Hello " * 9, "max_tokens": number, "stream": stream}
-        ).encode()
-    )
+    return completion(json.dumps({"prompt": "Hello " * 9, "max_tokens": number, "stream": stream}).encode())
 
 
 def number_of(asked: WorkerRequest) -> int:
@@ -63,10 +59,7 @@ def test_beyond_the_limits_requests_are_told_when_to_come_back() -> None:
         asked = []
         for number in range(5):
             asked.append(asyncio.ensure_future(stage.ask(numbered(number))))
-            await until(
-                lambda: admission.taken + admission.waiting == len(asked),
-                "it has arrived",
-            )
+            await until(lambda: admission.taken + admission.waiting == len(asked), "it has arrived")
         assert (admission.taken, admission.waiting) == (2, 3)
         assert len(stage.worker.requests) == 2
         async with stage.connection() as connection:
@@ -78,9 +71,7 @@ def test_beyond_the_limits_requests_are_told_when_to_come_back() -> None:
             assert (await connection.ask(request(b"GET", b"/health"))).status == 200
         for number in range(5):
             gate.open(number)
-        assert [(await answer).body for answer in asked] == [
-            b"%d" % number for number in range(5)
-        ]
+        assert [(await answer).body for answer in asked] == [b"%d" % number for number in range(5)]
         # First come, first served.
         assert [number_of(each) for each in stage.worker.requests] == list(range(5))
         assert (admission.taken, admission.waiting) == (0, 0)
@@ -101,10 +92,7 @@ def test_who_waits_too_long_is_told_when_to_come_back() -> None:
         assert (await first).status == 200
         assert len(stage.worker.requests) == 1
 
-    limits, timeouts = (
-        Limits(concurrent_requests=1, waiting_requests=9),
-        Timeouts(queue_s=0.2),
-    )
+    limits, timeouts = (Limits(concurrent_requests=1, waiting_requests=9), Timeouts(queue_s=0.2))
     play(scene, gate, limits=limits, timeouts=timeouts)
 
 
@@ -141,9 +129,7 @@ def test_a_connection_that_pipelines_waits_behind_those_that_came_later() -> Non
             for number in (*range(10), *range(20, 24)):
                 gate.open(number)
             assert [(await other).status for other in others] == [200] * 4
-            assert [(await greedy.answer()).body for _ in range(10)] == [
-                b"%d" % number for number in range(10)
-            ]
+            assert [(await greedy.answer()).body for _ in range(10)] == [b"%d" % number for number in range(10)]
         order = [number_of(each) for each in stage.worker.requests]
         assert order == [0, 20, 21, 22, 23, *range(1, 10)]
 
@@ -249,39 +235,9 @@ async def give_kv_late(asked: WorkerRequest, peer: Peer) -> None:
     await give_kv(asked, peer)
 
 
-COMMON: list[Ending] = [
-    reject,
-    be_busy,
-    fail,
-    be_unavailable,
-    close,
-    reset,
-    reset_late,
-    talk_nonsense,
-    hang,
-]
-DECODES = [
-    answer,
-    stream,
-    stream_slowly,
-    hang_in_head,
-    hang_in_stream,
-    cut_stream,
-    cut_body,
-    flood,
-    *COMMON,
-]
-PREFILLS = [
-    give_kv,
-    give_kv,
-    give_kv,
-    give_kv_late,
-    give_kv_late,
-    answer,
-    cut_body,
-    hang_in_head,
-    *COMMON,
-]
+COMMON: list[Ending] = [reject, be_busy, fail, be_unavailable, close, reset, reset_late, talk_nonsense, hang]
+DECODES = [answer, stream, stream_slowly, hang_in_head, hang_in_stream, cut_stream, cut_body, flood, *COMMON]
+PREFILLS = [give_kv, give_kv, give_kv, give_kv_late, give_kv_late, answer, cut_body, hang_in_head, *COMMON]
 
 
 async def read_all(connection: Connection, data: bytes) -> None:
@@ -338,9 +294,7 @@ CLIENTS = [
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("has_prefill", [False, True])
-def test_places_loads_and_deadlines_are_given_back_in_every_way_a_request_can_end(
-    seed: int, has_prefill: bool
-) -> None:
+def test_places_loads_and_deadlines_are_given_back_in_every_way_a_request_can_end(seed: int, has_prefill: bool) -> None:
     choice = random.Random(seed)
     count = 120
     decodes = [choice.choice(DECODES) for _ in range(count)]
@@ -360,13 +314,7 @@ def test_places_loads_and_deadlines_are_given_back_in_every_way_a_request_can_en
 
         async def one(number: int) -> None:
             await asyncio.sleep(choice.uniform(0.0, 1.0))
-            body = json.dumps(
-                {
-                    "prompt": "Hello " * 9,
-                    "max_tokens": number + 100,
-                    "stream": number % 2 == 0,
-                }
-            ).encode()
+            body = json.dumps({"prompt": "Hello " * 9, "max_tokens": number + 100, "stream": number % 2 == 0}).encode()
             data = completion(body, headers=[(b"X-Number", b"%d" % number)])
             async with stage.connection() as connection:
                 try:
@@ -377,21 +325,11 @@ def test_places_loads_and_deadlines_are_given_back_in_every_way_a_request_can_en
 
         stage.router.server.limits = HttpLimits(unread_s=0.3, linger_s=0.1)
         await asyncio.gather(*[one(number) for number in range(count)])
-        await until(
-            lambda: plane.admission.taken == plane.admission.waiting == 0,
-            "all places are free",
-        )
-        await until(
-            lambda: not stage.router.server.connections, "all connections are closed"
-        )
+        await until(lambda: plane.admission.taken == plane.admission.waiting == 0, "all places are free")
+        await until(lambda: not stage.router.server.connections, "all connections are closed")
         await until(lambda: len(plane.deadlines) == 0, "nothing is waited for")
         for state in stage.router.fleet.workers:
-            load = (
-                state.open_requests,
-                state.queue_tokens,
-                state.context_tokens,
-                state.running_decodes,
-            )
+            load = (state.open_requests, state.queue_tokens, state.context_tokens, state.running_decodes)
             assert load == (0, 0.0, 0.0, 0), state.name
         assert seen["answered"] > count / 2
 
@@ -400,13 +338,7 @@ def test_places_loads_and_deadlines_are_given_back_in_every_way_a_request_can_en
         decode,
         prefill=prefill if has_prefill else None,
         limits=Limits(concurrent_requests=20, waiting_requests=20),
-        timeouts=Timeouts(
-            prefill_s=0.3,
-            first_byte_s=0.3,
-            stream_idle_s=0.3,
-            client_stall_s=0.3,
-            queue_s=0.5,
-        ),
+        timeouts=Timeouts(prefill_s=0.3, first_byte_s=0.3, stream_idle_s=0.3, client_stall_s=0.3, queue_s=0.5),
         prefill_retries=1,
         decode_retries=1,
     )
