@@ -9,6 +9,7 @@ import msgspec
 from dolphin_sim.emulator.call import Choice, Run
 from dolphin_sim.emulator.connectors import Connector
 from dolphin_sim.emulator.tokens import detokenize, token_bytes
+from dolphin_sim.emulator.tool_calls import forced_tool
 
 _encode = msgspec.json.encode
 DONE = b"data: [DONE]\n\n"
@@ -23,6 +24,7 @@ class AnswerFormat:
         self._call = run.call
         self._is_chat = run.call.is_chat
         self._model = run.call.body.model or connector.parts.options.model
+        self._tool = forced_tool(run.call)
         self._logprobs = run.call.body.logprobs_count
         options = run.call.body.stream_options
         self.includes_usage = connector.always_sends_usage or bool(options and options.include_usage)
@@ -50,7 +52,10 @@ class AnswerFormat:
         logprobs = None if self._logprobs is None else self._logprobs_of(choice, start, stop)
         document: dict[str, Any]
         if self._is_chat:
-            document = {"index": choice.index, "delta": {"content": text}, "logprobs": logprobs}
+            delta: dict[str, Any] = {"content": text}
+            if self._tool is not None:
+                delta = {"tool_calls": self._tool.piece(text, is_first=start == 0, is_last=is_last)}
+            document = {"index": choice.index, "delta": delta, "logprobs": logprobs}
             document["finish_reason"] = finish_reason
             if is_last:
                 document["stop_reason"] = stop_reason
@@ -92,7 +97,9 @@ class AnswerFormat:
         document: dict[str, Any] = {"index": choice.index}
         logprobs = None if self._logprobs is None else self._logprobs_of(choice, 0, choice.generated_tokens)
         if self._is_chat:
-            document["message"] = {"role": "assistant", "content": text, "refusal": None, "tool_calls": []}
+            calls = [] if self._tool is None else self._tool.whole(text)
+            content = text if self._tool is None else ""
+            document["message"] = {"role": "assistant", "content": content, "refusal": None, "tool_calls": calls}
         else:
             document["text"] = detokenize(self._call.prompts[choice.prompt_index]) + text if body.echo else text
         document |= {
@@ -110,7 +117,10 @@ class AnswerFormat:
         return document
 
     def _finish_reason(self, choice: Choice) -> str:
-        return self._connector.finish_reason(self._call, choice.length.finish_reason)
+        reason = choice.length.finish_reason
+        if self._tool is not None and reason == "stop":
+            reason = "tool_calls"
+        return self._connector.finish_reason(self._call, reason)
 
     def _logprobs_of(self, choice: Choice, start: int, stop: int) -> dict[str, Any]:
         texts = [token_bytes(token).decode("utf-8", "replace") for token in choice.token_ids(start, stop)]

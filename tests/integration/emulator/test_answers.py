@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -108,6 +109,29 @@ def test_logprobs_echo_and_token_ids(with_worker: Callable[..., None]) -> None:
         choice = (await client.complete(worker, **chat)).json()["choices"][0]
         assert "".join(each["token"] for each in choice["logprobs"]["content"]) == choice["message"]["content"]
         assert choice["token_ids"] == tokenize(expected_chat_text(MESSAGES, 3))
+
+    with_worker(scene, time_scale=FAST)
+
+
+def test_a_forced_tool_is_called(with_worker: Callable[..., None]) -> None:
+    tools = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("a", "b")]
+    named = {"type": "function", "function": {"name": "b"}}
+
+    async def scene(client: Any, worker: EmulatedWorker) -> None:
+        for choice, name in (("required", "a"), (named, "b")):
+            body = {"messages": MESSAGES, "tools": tools, "tool_choice": choice}
+            answer = (await client.complete(worker, **body)).json()["choices"][0]
+            (call,) = answer["message"]["tool_calls"]
+            assert (call["function"]["name"], answer["finish_reason"]) == (name, "tool_calls")
+            stream = await client.stream(worker, **body)
+            deltas = [chunk["choices"][0]["delta"] for chunk in stream.chunks]
+            pieces = [piece["function"] for delta in deltas for piece in delta.get("tool_calls", [])]
+            assert pieces[0]["name"] == name
+            assert "".join(piece["arguments"] for piece in pieces) == call["function"]["arguments"]
+            assert set(json.loads(call["function"]["arguments"])) == {"text"}
+        free = (await client.complete(worker, messages=MESSAGES, tools=tools)).json()["choices"][0]
+        assert free["message"]["content"]
+        assert free["message"]["tool_calls"] == []
 
     with_worker(scene, time_scale=FAST)
 
