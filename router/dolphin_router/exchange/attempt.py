@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 DRAIN_S: Final = 10.0
 """How long the answer of a prefill worker may take after the decode worker's, when both are asked at once."""
 
+CROSSING_S: Final = 0.1
+"""How long the answer of a prefill worker that is left may be on its way."""
+
 RELEASE_S: Final = 10.0
 """How long a decode worker may take to drop a KV cache."""
 
@@ -248,10 +251,7 @@ class Attempt:
         self._claim.end()
         leg, self._prefill_leg = self._prefill_leg, None
         if leg is not None:
-            if self._plane.adapter.prefill_can_be_cancelled:
-                leg.abort()
-            else:
-                self._abandon(leg, self._plane.settings.prefill_timeout_s)
+            self._stop_prefill(leg)
         call, self._call = self._call, None
         if call is None:
             return
@@ -259,7 +259,7 @@ class Attempt:
             if not call.was_sent:
                 self.release()
             elif self.relay is not None and not self.relay.status:
-                call.leave()
+                call.abort_when_taken_up()
                 return
         call.abort()
 
@@ -298,15 +298,31 @@ class Attempt:
             on_stranded=partial(self._strand, "release"),
         )
 
-    def _abandon(self, leg: PrefillLeg, patience_s: float) -> None:
+    def _stop_prefill(self, leg: PrefillLeg) -> None:
+        adapter = self._plane.adapter
+        if adapter.order is not LegOrder.SERIAL:
+            leg.abort()
+        elif not adapter.prefill_can_be_cancelled:
+            self._abandon(leg, self._plane.settings.prefill_timeout_s, keeps_kv_cache=True)
+        elif leg.leave():
+            # If the answer was on its way already, it names a KV cache.
+            self._abandon(leg, CROSSING_S)
+
+    def _abandon(self, leg: PrefillLeg, patience_s: float, *, keeps_kv_cache: bool = False) -> None:
+        """Let the leg end by itself.
+
+        Args:
+            leg: of the prefill worker.
+            patience_s: for how long.
+            keeps_kv_cache: whether the worker keeps a KV cache unless it is heard.
+        """
         plane = self._plane
-        keeps = not plane.adapter.prefill_can_be_cancelled
         AbandonedPrefill(
             leg,
             deadlines=plane.deadlines,
             deadline_s=plane.loop.time() + patience_s,
-            on_answer=self._on_late_answer if keeps else None,
-            on_stranded=partial(self._strand, "prefill") if keeps else None,
+            on_answer=self._on_late_answer if plane.adapter.order is LegOrder.SERIAL else None,
+            on_stranded=partial(self._strand, "prefill") if keeps_kv_cache else None,
         )
 
     def _on_late_answer(self, body: bytes) -> None:

@@ -55,7 +55,7 @@ class DecodeCall(Call):
         self.was_idle = was_idle
         super().on_broken(failure, reason, was_idle=False)
 
-    def leave(self) -> None:
+    def abort_when_taken_up(self) -> None:
         """Abort as soon as the worker has had the time to take the request up. Nothing is heard afterwards."""
         self._listener = _NOBODY
         taken_up_s = self._sent_s + TAKE_UP_S

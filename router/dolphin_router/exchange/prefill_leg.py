@@ -40,6 +40,11 @@ class PrefillLeg:
         """Let the worker see its client leave."""
         self._call.abort()
 
+    def leave(self) -> bool:
+        """Let the worker see its client leave, and hand an answer that is on its way over all the same. False when none
+        can be."""
+        return self._call.leave()
+
     def on_head(self, status: int, headers: Headers) -> None:
         """Keep the head."""
         self._status = status

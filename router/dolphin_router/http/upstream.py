@@ -98,6 +98,15 @@ class Call:
             self._connection = None
         self._let_go()
 
+    def leave(self) -> bool:
+        """Let the worker see its client leave, and hear of an answer that is on its way all the same. False when none
+        can be: the call is over then, as after :meth:`abort`."""
+        if self._is_over or self._connection is None or not self._connection.stop_sending():
+            self.abort()
+            return False
+        self._has_retried = True  # Not sent again.
+        return True
+
     def pause(self) -> None:
         """Read no more of the answer until :meth:`resume`."""
         self._is_paused = True

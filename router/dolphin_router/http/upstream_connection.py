@@ -59,6 +59,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.on_body = self._parts.append
         self._parser = httptools.HttpResponseParser(self)
         self._reset()
+        self._has_stopped_sending = False
         self.was_idle = False
         self.idle_since_s = 0.0
 
@@ -87,6 +88,15 @@ class UpstreamConnection(asyncio.Protocol):
         """Close at once; nobody hears of it."""
         self._caller = None
         self._transport.abort()
+
+    def stop_sending(self) -> bool:
+        """Let the worker see its client leave, and read on: the answer may be on its way. False, and nothing done, when
+        the worker would not see it, since it has not read the whole request yet or is gone itself."""
+        if self._transport.is_closing() or self._transport.get_write_buffer_size():
+            return False
+        self._has_stopped_sending = True
+        self._transport.write_eof()
+        return True
 
     def pause(self) -> None:
         """Stop reading."""
@@ -191,7 +201,8 @@ class UpstreamConnection(asyncio.Protocol):
         assert caller is not None
         # A worker may answer before it has read the whole request. The rest then is of no use to anybody, and may never
         # be read.
-        if self._can_stay_open and not self._transport.get_write_buffer_size():
+        can_be_used = self._can_stay_open and not self._has_stopped_sending
+        if can_be_used and not self._transport.get_write_buffer_size():
             self.resume()
             self._keeper.release(self)
         else:
