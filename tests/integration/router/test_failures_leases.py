@@ -19,6 +19,7 @@ from dolphin_router.http.upstream import ConnectionPool
 from dolphin_router.process.router import Router
 from dolphin_sim.emulator import EmulatedCluster, EmulatedWorker, WorkerOptions, emulated_cluster, expected_text
 from dolphin_sim.emulator.ledger import Lease
+from dolphin_sim.emulator.options import EngineName
 
 FAST = 200.0
 DROPS = 20
@@ -72,13 +73,18 @@ def prompt(number: int) -> str:
 
 
 @asynccontextmanager
-async def scene(*, time_scale: float = FAST, old_parameters: bool = False, **settings: Any) -> AsyncIterator[Scene]:
-    options = WorkerOptions(time_scale=time_scale, kv_lease_s=20.0 * time_scale, old_parameters=old_parameters)
+async def scene(
+    *, engine: EngineName = "vllm-nixl", time_scale: float = FAST, old_parameters: bool = False, **settings: Any
+) -> AsyncIterator[Scene]:
+    options = WorkerOptions(
+        engine=engine, time_scale=time_scale, kv_lease_s=20.0 * time_scale, old_parameters=old_parameters
+    )
     async with (
         emulated_cluster(Split(prefill=2, decode=2), options) as cluster,
         running_router(
             prefill=[worker.url for worker in cluster.prefill],
             decode=[worker.url for worker in cluster.decode],
+            engine=engine,
             **settings,
         ) as router,
     ):
@@ -194,6 +200,25 @@ def test_a_prefill_answer_that_crosses_the_client_s_leaving_is_not_lost() -> Non
             await s.assert_at_rest()
             await until(lambda: s.lease_ends() == {"pulled"}, "the KV cache is freed")
             server.close()
+
+    run(play())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prefill_that_cannot_be_cancelled_runs_to_its_end_and_is_freed_then(stream: bool) -> None:
+    """ATOM parks the KV cache of every finished prompt, of aborted ones too, until a decode worker fetches it."""
+
+    async def play() -> None:
+        async with scene(engine="atom", time_scale=10.0) as s:
+
+            async def prefill_works(number: int, client: Connection) -> None:
+                await until(lambda: s.asked(s.cluster.prefill) == number + 1, "the prefill worker has the request")
+
+            await leave_often(s, prefill_works, stream=stream)
+            await until(lambda: is_at_rest(s.router), "places and loads are given back")
+            await until(lambda: len(s.leases) == DROPS, "the prefills have ended")
+            await s.assert_at_rest()
+            assert s.lease_ends() == {"pulled"}
 
     run(play())
 
