@@ -146,7 +146,7 @@ class Claim:
     def decode_has_begun(self) -> None:
         """The first token has come."""
         self.prefill_is_done()
-        if not self._is_running:
+        if not (self._is_running or self._is_over):
             self._is_running = True
             self._decode.running_decodes += 1
 
