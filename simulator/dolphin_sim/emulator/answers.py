@@ -10,7 +10,7 @@ import hashlib
 import struct
 from collections.abc import Sequence
 
-from dolphin_sim.emulator.tokens import detokenize, tokenize
+from dolphin_sim.emulator.tokens import tokenize
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _DIGEST_BYTES = 64
@@ -92,6 +92,3 @@ def _content_text(message: dict[str, object]) -> str:
     if isinstance(content, list):
         return "".join(str(part.get("text", part)) if isinstance(part, dict) else str(part) for part in content)
     return "" if content is None else str(content)
-
-
-__all__ = ["Answer", "chat_prompt", "detokenize", "expected_chat_text", "expected_text", "natural_tokens"]

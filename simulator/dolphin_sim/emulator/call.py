@@ -40,7 +40,7 @@ class Call:
     @property
     def cache_root(self) -> int:
         """Stands for what decides the prefix cache's content besides tokens."""
-        return zlib.crc32(repr((self.body.model, self.body.cache_salt)).encode())
+        return zlib.crc32((self.body.cache_salt or "").encode())
 
 
 class Choice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
@@ -24,6 +25,11 @@ class Lease:
     """``pulled``: the decode worker has it all. ``aborted``: the decode worker wants it no more. ``expired``: nobody
     came in time. ``dropped``: a fault."""
     claimed: bool = False
+
+    def document(self) -> dict[str, object]:
+        """Return the lease as JSON has it; one without an end expires at null."""
+        expires_s = self.expires_s if math.isfinite(self.expires_s) else None
+        return vars(self) | {"block_ids": list(self.block_ids), "expires_s": expires_s}
 
 
 @dataclass
@@ -65,7 +71,7 @@ class Ledger:
     def document(self) -> dict[str, object]:
         """Return the ledger as JSON has it."""
         return {
-            "leases": [vars(lease) | {"block_ids": list(lease.block_ids)} for lease in self.leases],
+            "leases": [lease.document() for lease in self.leases],
             "pulls": [vars(pull) for pull in self.pulls],
             "errors": list(self.errors),
         }

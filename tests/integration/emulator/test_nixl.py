@@ -195,7 +195,11 @@ def test_nothing_stays_whenever_a_client_leaves_the_decode_worker(with_pair: Cal
             parameters = await client.prefill(prefill, prompt)
             body = {"prompt": prompt, "max_tokens": 400, "ignore_eos": True, "kv_transfer_params": parameters}
             leg = asyncio.create_task(client.complete(decode, **body, stream=number % 2 == 0))
-            await asyncio.wait({leg}, timeout=seconds)
+            if number % 3 < 2:
+                wanted = ("open", "loaded")[number % 3]
+                await decode.wait_until(lambda: (parameters["remote_request_id"], wanted) in asked_pulls(decode))
+            else:
+                await asyncio.wait({leg}, timeout=seconds)
             leg.cancel()
 
         await asyncio.gather(*(leave_after(number**2 / 10_000, number) for number in range(60)))
@@ -212,8 +216,11 @@ def test_nothing_stays_whenever_a_client_leaves_the_decode_worker(with_pair: Cal
         assert not prefill.ledger.errors
         assert not decode.ledger.errors
 
-    # A transfer lasts some 10 ms alone, some 100 ms beside others.
-    profile = load_profile("h20x4-72b").replaced(link_gb_per_s=0.4)
+    def asked_pulls(decode: EmulatedWorker) -> set[tuple[str, str]]:
+        return {(pull.key, pull.end) for pull in decode.ledger.pulls if pull.was_asked_for}
+
+    # A transfer lasts 40 ms alone, and longer beside others.
+    profile = load_profile("h20x4-72b").replaced(link_gb_per_s=0.1)
     with_pair(scene, profile=profile, time_scale=20.0, kv_lease_s=20_000.0)
 
 

@@ -172,6 +172,8 @@ def test_atom_s_prefill_worker_never_frees_what_nobody_fetches(with_pair: Callab
         several = await client.complete(prefill, prompt=PROMPT, max_tokens=1, n=2, kv_transfer_params=PREFILLED)
         assert several.json()["kv_transfer_params"] is None
         assert len(prefill.ledger.open) == 3
+        ledger = (await client.http.get(prefill.url + "/emulator/ledger")).json()
+        assert [(lease["end"], lease["expires_s"]) for lease in ledger["leases"]] == [("open", None)] * 3
         assert prefill.engine.memory.used_share > 0.0
         batch = await client.complete(prefill, prompt=[PROMPT, PROMPT])
         assert batch.status_code == 400

@@ -37,7 +37,7 @@ class SglangConnector(Connector):
         rooms = _values(call, "bootstrap_room")
         if rooms is None:
             rid = call.body.rid or call.request_id
-            raise ApiError(400, f"Disaggregated request received without boostrap room id. request.rid={rid}")
+            raise ApiError(400, f"Disaggregated request received without bootstrap room id. request.rid={rid}")
         if isinstance(rooms, list) and len(rooms) < len(call.prompts):
             raise ApiError(400, f"bootstrap_room has {len(rooms)} entries for {len(call.prompts)} prompts")
 
