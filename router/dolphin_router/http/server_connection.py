@@ -18,8 +18,9 @@ from .status import status_line
 HIGH_WATER_BYTES = 65_536
 """Unsent bytes of an answer above which its source is not read; uvicorn's mark.
 
-An answer's source is read at most 256 KiB at a time, and nothing more is read of it once this mark is passed. For a
-client that reads nothing the process therefore holds at most 320 KiB, however long the answer is.
+A stream's source is read at most 256 KiB at a time, and nothing more is read of it once this mark is passed. For a
+client that reads nothing the process therefore holds at most 320 KiB of a stream, however long it is. An answer that is
+no stream may add what the relay holds back of it, 1 MiB at most.
 """
 
 UNSENT_IN_KERNEL_BYTES = 131_072
