@@ -7,7 +7,7 @@ from math import inf
 from typing import Final
 
 from dolphin_router.http.request import Headers
-from dolphin_router.http.upstream import Call, CallFailure, CallListener, ConnectionPool, UpstreamConnection
+from dolphin_router.http.upstream import RACE_S, Call, CallFailure, CallListener, ConnectionPool, UpstreamConnection
 
 TAKE_UP_S: Final = 0.05
 """How long a worker may need from a request's arrival until its scheduler knows of it. A request that is aborted before
@@ -52,7 +52,7 @@ class DecodeCall(Call):
 
     def on_broken(self, failure: CallFailure, reason: str, *, was_idle: bool) -> None:
         """Fail, also where another call would try again."""
-        self.was_idle = was_idle
+        self.was_idle = was_idle and self._loop.time() - self._sent_s < RACE_S
         super().on_broken(failure, reason, was_idle=False)
 
     def abort_when_taken_up(self) -> None:

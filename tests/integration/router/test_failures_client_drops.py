@@ -265,3 +265,28 @@ def test_a_request_that_is_only_passed_on(path: bytes) -> None:
             await s.assert_at_rest()
 
     run(play())
+
+
+def test_a_client_that_stops_reading_counts_as_gone_after_a_while() -> None:
+    left: list[bool] = []
+
+    async def flood(leg: WorkerRequest, peer: Peer) -> None:
+        await peer.start_stream()
+        try:
+            while True:
+                await peer.event("x" * 10_000)
+        except ConnectionError:
+            left.append(True)
+            raise
+
+    async def play() -> None:
+        timeouts = {"client_stall_s": 0.3, "stream_idle_s": 0.1}
+        async with scene(prefill=[NumberedPrefill()], decode=[flood], timeouts=timeouts) as s:
+            async with connected(s.router) as client:
+                client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                await client.send(completion(stream=True))
+                await until(lambda: len(left) == 1, "the worker is left")
+            await s.assert_at_rest()
+            assert [record.outcome for record in s.records] == ["client-closed"]
+
+    run(play())

@@ -185,3 +185,14 @@ def test_decisions_are_told_only_where_the_operator_allows_it(explains: bool) ->
             assert json.loads(quiet.body)
 
     run(play())
+
+
+def test_a_sidecar_is_told_its_prefill_worker_by_the_router_alone() -> None:
+    async def play() -> None:
+        async with scene(prefill=[NumberedPrefill()], engine="sidecar") as s:
+            (leg,) = await legs(s, PATHS[0], "local", headers=KEPT_BACK)
+            assert leg.values(b"x-prefiller-host-port") == [s.prefills[0].url.removeprefix("http://").encode()]
+            await s.assert_at_rest()
+            assert s.records[0].action_taken == "remote"
+
+    run(play())
