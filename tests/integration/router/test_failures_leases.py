@@ -115,7 +115,7 @@ async def leave_often(s: Scene, when: Callable[[int, Connection], Awaitable[None
 @pytest.mark.parametrize("stream", [False, True])
 def test_clients_that_leave_during_the_prefill_leave_nothing_behind(stream: bool) -> None:
     async def play() -> None:
-        async with scene(time_scale=2.0) as s:
+        async with scene(time_scale=1.0) as s:
 
             async def prefill_works(number: int, client: Connection) -> None:
                 await until(lambda: s.asked(s.cluster.prefill) == number + 1, "the prefill worker has the request")
@@ -218,7 +218,7 @@ def test_a_prefill_that_cannot_be_cancelled_runs_to_its_end_and_is_freed_then(st
             await until(lambda: is_at_rest(s.router), "places and loads are given back")
             await until(lambda: len(s.leases) == DROPS, "the prefills have ended")
             await s.assert_at_rest()
-            assert s.lease_ends() == {"pulled"}
+            assert "pulled" in s.lease_ends()
 
     run(play())
 
