@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo test test-fast lint format benchmarks lock clean
+.PHONY: help setup demo test compiled test-compiled test-fast lint format benchmarks lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -22,6 +22,12 @@ demo: $(STAMP) ## learn tables for 2P2D and 3P1D on simulated traffic and compar
 
 test: $(STAMP) ## run all tests
 	$(BIN)/python -m pytest
+
+compiled: $(STAMP) ## compile the router's data plane into build/compiled (needs a C compiler, takes a minute)
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/compiled.sh build/compiled
+
+test-compiled: compiled ## run the router's tests on the compiled data plane
+	PYTHONPATH=build/compiled $(BIN)/python -m pytest tests/unit/router tests/integration/router
 
 test-fast: $(STAMP) ## run the tests that take seconds
 	$(BIN)/python -m pytest -m "not slow"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from msgspec import Raw
@@ -104,8 +104,12 @@ class CachedTokensReplaced(ObjectEdit):
         return msgspec.json.encode(members)
 
 
-def _members(value: bytes | Raw | None) -> dict[str, Raw] | None:
-    """Return an object's members; None for everything else."""
+def _members(value: Any) -> dict[str, Raw] | None:
+    """Return the members of an object, given as bytes or :class:`msgspec.Raw`; None for everything else.
+
+    The type is left open since compiled code would hold it to what msgspec's type information says, and there ``Raw``
+    is a kind of ``bytes``.
+    """
     if value is None:
         return None
     try:

@@ -14,11 +14,55 @@ from dolphin_router.request_record import Outcome, RequestRecord
 
 from .families import Family, Histogram, Labels, Sample, render
 
-TTFT_BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-TPOT_BOUNDS_S: Final = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.25, 0.5, 1.0)
-DURATION_BOUNDS_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
-DECISION_BOUNDS_S: Final = (5e-6, 1e-5, 2e-5, 4e-5, 8e-5, 1.6e-4, 3.2e-4, 1e-3, 5e-3, 2e-2)
-TOKEN_RATIO_BOUNDS: Final = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 4.0)
+TTFT_BOUNDS_S: Final[tuple[float, ...]] = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.0,
+    4.0,
+    8.0,
+    16.0,
+    32.0,
+    64.0,
+)
+TPOT_BOUNDS_S: Final[tuple[float, ...]] = (
+    0.002,
+    0.005,
+    0.01,
+    0.015,
+    0.02,
+    0.03,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.15,
+    0.25,
+    0.5,
+    1.0,
+)
+DURATION_BOUNDS_S: Final[tuple[float, ...]] = (
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    20.0,
+    40.0,
+    80.0,
+    160.0,
+    320.0,
+)
+DECISION_BOUNDS_S: Final[tuple[float, ...]] = (5e-6, 1e-5, 2e-5, 4e-5, 8e-5, 1.6e-4, 3.2e-4, 1e-3, 5e-3, 2e-2)
+TOKEN_RATIO_BOUNDS: Final[tuple[float, ...]] = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 4.0)
 
 _CODES = frozenset({200, 400, 401, 403, 404, 408, 413, 422, 424, 429, 499, 500, 502, 503, 504})
 _PATHS = {"/v1/chat/completions": "chat", "/v1/completions": "text"}
