@@ -150,3 +150,12 @@ def with_actions(policy: Policy, actions: tuple[int, ...], *, name: str | None =
     """Return the same clusters with other bits."""
     decider = policy.decider._replace(actions=np.array(actions, dtype=np.int64))
     return Policy(name or policy.name, decider)
+
+
+def as_routed(policy: Policy) -> Policy:
+    """Return a policy with our choice of workers that knows of queues what a router knows by itself.
+
+    That is the uncached prompt tokens it has sent to each worker, until the worker answers; a simulated router sees
+    besides how far each prefill is, and what it found in the cache when it was scheduled.
+    """
+    return Policy(policy.name, policy.decider._replace(worker_choice=routing.OUR_CHOICE_BY_DISPATCH), policy.parameters)

@@ -1,9 +1,12 @@
-"""learn tables for 2P2D, then for 3P1D as after a scale event, and compare both with the rules"""
+"""learn tables for 2P2D, then for 3P1D as after a scale event, compare both with the rules, and serve by the first"""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
+
+from rich.console import Console
 
 from dolphin_router.cli.show import clusters_text
 from dolphin_router.contract import Slo, Split, write_table
@@ -11,6 +14,10 @@ from dolphin_search.comparison_run import ComparisonPlan
 from dolphin_search.console import result_console
 from dolphin_search.learning import LearningSettings
 from dolphin_search.learning_run import learn
+from dolphin_search.progress import progress
+from dolphin_search.replay.rehearsal import Candidate, Rehearsal, RehearsalPlan, Rehearser
+from dolphin_search.replay.wording import rehearsal_lines
+from dolphin_search.report.case import LearnedCase
 from dolphin_search.report.document import write_json
 from dolphin_search.report.html import report_document, write_report
 from dolphin_search.report.summary import summary_table
@@ -54,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where tables and report go (default: %(default)s)",
     )
     parser.add_argument("--seed", metavar="N", type=values.seed, default=0, help="(default: %(default)s)")
+    parser.add_argument(
+        "--no-rehearsal", action="store_true", help="leave out the HTTP traffic through a router over emulated engines"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -80,10 +90,28 @@ def run(arguments: argparse.Namespace) -> int:
         assert case.comparison is not None
         console.print(summary_table(case.comparison))
         cases.append(case)
+    if not arguments.no_rehearsal:
+        cases[0] = replace(cases[0], rehearsal=_rehearse(cases[0], table_paths[SPLITS[0]], console))
     write_report(report, cases, title=f"Learned routing on {workload.name} traffic")
     write_json(document, report_document(cases))
     console.print(f"Report: {report}", highlight=False)
     return 0
+
+
+def _rehearse(case: LearnedCase, table: Path, console: Console) -> Rehearsal:
+    """Send real traffic through a router that decides by the case's table, and show what came of it."""
+    split = case.table.split
+    plan = RehearsalPlan()
+    rehearser = Rehearser([Candidate(case.preparation, case.table, table)], plan)
+    console.print(
+        f"\n{split}: HTTP traffic through a router over emulated engines, {plan.time_scale:g} times as fast as real",
+        highlight=False,
+    )
+    with progress(console, f"{split}: requests", rehearser.requests) as step:
+        [rehearsal] = rehearser.run(lambda _: step())
+    for line in rehearsal_lines(rehearsal):
+        console.print(f"{split}: {line}", highlight=False, markup=False, soft_wrap=True)
+    return rehearsal
 
 
 def _make_folder(path: Path) -> None:

@@ -21,7 +21,7 @@ from dolphin_search.replay.schedule import Schedule, as_sent
 from dolphin_sim.episode import Episode, Window, run_episode
 from dolphin_sim.outcomes import Outcomes
 from dolphin_sim.output_length import predicted_output_tokens
-from dolphin_sim.policy import from_table
+from dolphin_sim.policy import as_routed, from_table
 from dolphin_sim.workloads.requests import Floats, Requests
 
 AGREEMENT: Final = 0.05
@@ -35,8 +35,8 @@ _GRACE_S: Final = 30.0
 class RehearsalPlan:
     """How much traffic, and how fast."""
 
-    window: Window = field(default_factory=lambda: Window(period_s=390.0, settle_s=120.0, tail_s=30.0))
-    time_scale: float = 12.0
+    window: Window = field(default_factory=lambda: Window(period_s=285.0, settle_s=90.0, tail_s=30.0))
+    time_scale: float = 8.0
     """Emulated seconds in a second. What HTTP, router and generator add to a latency counts as many times: some
     milliseconds a leg, little beside a TTFT limit of seconds, and less than a millisecond of each later token."""
 
@@ -149,7 +149,7 @@ class Rehearser:
 
     def _rehearsal(self, candidate: Candidate, episode: Episode, answers: list[Answer]) -> Rehearsal:
         preparation = candidate.preparation
-        cluster, slo, policy = preparation.cluster, preparation.slo, from_table(candidate.table.decider)
+        cluster, slo, policy = preparation.cluster, preparation.slo, as_routed(from_table(candidate.table.decider))
 
         def simulated(expected_output_tokens: Floats) -> Outcomes:
             return run_episode(cluster, replace(episode, expected_output_tokens=expected_output_tokens), policy)

@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from dolphin_search.replay.rehearsal import rehearsal_document
 from dolphin_search.report.case import LearnedCase
 from dolphin_search.report.document import comparison_document, rounds_document, table_document
 from dolphin_search.report.plots.palette import COLOURS
@@ -24,6 +25,7 @@ def report_document(cases: Sequence[LearnedCase]) -> dict[str, Any]:
             "table": table_document(case.table),
             "rounds": rounds_document(case.rounds),
             "comparison": None if case.comparison is None else comparison_document(case.comparison),
+            "rehearsal": None if case.rehearsal is None else rehearsal_document(case.rehearsal),
         }
         for case in cases
     ]

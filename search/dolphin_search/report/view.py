@@ -18,6 +18,7 @@ from dolphin_search.report.plots.limits import Limits
 from dolphin_search.report.plots.palette import ACTIONS, style_of
 from dolphin_search.report.plots.plane import plot_plane
 from dolphin_search.report.plots.rounds import plot_rounds
+from dolphin_search.report.rehearsal import rehearsal_view
 from dolphin_search.report.summary import ordered
 from dolphin_search.report.verdict import verdict
 from dolphin_search.report.wording import (
@@ -63,6 +64,7 @@ def case_view(case: LearnedCase, *, number_in_page: int) -> View:
             f"{name}-rounds", case.rounds, scan_rounds=_scan_rounds(table), reward=_reward_name(table.provenance)
         ),
         "comparison": None if case.comparison is None else _comparison_view(name, case.comparison),
+        "rehearsal": None if case.rehearsal is None else rehearsal_view(case.rehearsal),
         "environment": _ENVIRONMENTS.get(
             table.provenance.environment, f"The table was measured in the environment “{table.provenance.environment}”."
         ),

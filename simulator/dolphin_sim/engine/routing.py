@@ -40,6 +40,7 @@ COST = 10
 OUR_CHOICE = 0
 DYNAMO_CHOICE = 1
 DYNAMO_CONDITIONAL_CHOICE = 2
+OUR_CHOICE_BY_DISPATCH = 3  # ours with no more known of queues than a router knows by itself
 
 NO_CLUSTER = -1
 
@@ -100,9 +101,10 @@ def _choose_workers(engine: Engine, decider: Decider, scratch: Scratch, r: int) 
     cached = scratch.cached_tokens
     load = scratch.load_tokens
     assigned = scratch.assigned_tokens
-    if decider.worker_choice == OUR_CHOICE:
+    if decider.worker_choice in (OUR_CHOICE, OUR_CHOICE_BY_DISPATCH):
+        by_dispatch = decider.worker_choice == OUR_CHOICE_BY_DISPATCH
         for w in range(prefills + decodes):
-            load[w] = engine.workers[w].queue_tokens
+            load[w] = engine.workers[w].dispatched_tokens if by_dispatch else engine.workers[w].queue_tokens
             assigned[w] = engine.workers[w].assigned_tokens
         request.prefill_worker = choose_prefill_worker(request.prompt_tokens, cached, load, prefills)
         request.decode_worker = prefills + choose_decode_worker(
