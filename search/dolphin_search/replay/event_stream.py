@@ -19,7 +19,7 @@ class _Usage(msgspec.Struct):
 class _Piece(msgspec.Struct):
     choices: list[msgspec.Raw] = []
     usage: _Usage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _read_piece = msgspec.json.Decoder(_Piece).decode
@@ -51,7 +51,7 @@ class EventStream:
         except msgspec.MsgspecError as error:
             fail(answer, f"an event cannot be read: {error}")
             return
-        if piece.error is not None:
+        if bytes(piece.error) != b"null":
             fail(answer, bytes(piece.error).decode("utf-8", "replace"))
         if piece.choices:
             if answer.events == 0:
