@@ -44,6 +44,17 @@ def _has_control_members(fields: RequestMembers) -> bool:
     )
 
 
+def without_control_members(body: bytes) -> bytes:
+    """Return a body without :data:`CONTROL_MEMBERS`; one that is no JSON object, or has none, byte for byte."""
+    try:
+        members = _read_all(body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return body
+    if members.keys().isdisjoint(CONTROL_MEMBERS):
+        return body
+    return msgspec.json.encode({name: value for name, value in members.items() if name not in CONTROL_MEMBERS})
+
+
 class CompletionRequest:
     """One request for ``/v1/chat/completions`` or ``/v1/completions``."""
 
@@ -71,8 +82,7 @@ class CompletionRequest:
             except UnicodeDecodeError as error:
                 raise RequestError(f"the body is not UTF-8: {error}") from error
         if _has_control_members(self.fields):
-            kept = {name: value for name, value in self.members().items() if name not in CONTROL_MEMBERS}
-            self.body = msgspec.json.encode(kept)
+            self.body = without_control_members(body)
 
     @property
     def prompt(self) -> Raw | None:

@@ -162,6 +162,9 @@ class DataPlane:
         if not workers:
             self._refuse(response, "no_worker", 503, "no worker is ready", RETRY_AFTER)
             return None
+        if not self.admission.try_enter():
+            self._refuse(response, "overload", 429, "too many requests are being worked on", RETRY_AFTER)
+            return None
         return Forward(self, request, response, min(workers, key=lambda state: state.open_requests))
 
     def _answer_ready(self, response: Response) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from dolphin_router.completion_request import without_control_members
 from dolphin_router.fleet import WorkerState
 from dolphin_router.http.request import HttpRequest
 from dolphin_router.http.response import Response
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class Forward:
-    """Passes a request to one worker and its answer back, both unchanged."""
+    """Passes a request to one worker and its answer back, both unchanged but for what a client may not say.
+
+    Holds a place of the data plane's admission, which it gives back at its end.
+    """
 
     __slots__ = ("_call", "_data_plane", "_is_over", "_is_paused", "_relay", "_response", "_state", "deadline_s")
 
@@ -30,7 +34,8 @@ class Forward:
         self._is_paused = False
         self._relay = AnswerRelay(response, self, edit=None, extra_headers=[])
         forwarded = forwarded_headers(request.headers)
-        data = request_bytes(request.method, request.target, state.host_header, forwarded, request.body)
+        body = without_control_members(request.body)
+        data = request_bytes(request.method, request.target, state.host_header, forwarded, body)
         self.deadline_s = data_plane.loop.time() + data_plane.settings.first_byte_timeout_s
         state.open_requests += 1
         self._call: Call = Call(state.pool, data, self._relay, is_head=request.method == b"HEAD")
@@ -92,4 +97,5 @@ class Forward:
         if not self._is_over:
             self._is_over = True
             self._state.open_requests -= 1
+            self._data_plane.admission.leave()
             self._data_plane.deadlines.remove(self)
