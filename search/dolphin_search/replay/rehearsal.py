@@ -21,7 +21,8 @@ from dolphin_search.replay.schedule import Schedule, as_sent
 from dolphin_sim.episode import Episode, Window, run_episode
 from dolphin_sim.outcomes import Outcomes
 from dolphin_sim.output_length import predicted_output_tokens
-from dolphin_sim.policy import as_routed, from_table
+from dolphin_sim.policy import Policy, as_routed, from_table
+from dolphin_sim.simulation import Cluster
 from dolphin_sim.workloads.requests import Floats, Requests
 
 AGREEMENT: Final = 0.05
@@ -33,12 +34,18 @@ _GRACE_S: Final = 30.0
 
 @dataclass(frozen=True)
 class RehearsalPlan:
-    """How much traffic, and how fast."""
+    """How much traffic, how fast, and how it is predicted."""
 
-    window: Window = field(default_factory=lambda: Window(period_s=285.0, settle_s=90.0, tail_s=30.0))
-    time_scale: float = 8.0
-    """Emulated seconds in a second. What HTTP, router and generator add to a latency counts as many times: some
-    milliseconds a leg, little beside a TTFT limit of seconds, and less than a millisecond of each later token."""
+    window: Window = field(default_factory=lambda: Window(period_s=390.0, settle_s=120.0, tail_s=30.0))
+    time_scale: float = 11.0
+    """Emulated seconds in a second."""
+    most_delay_s: float = 0.025
+    """Seconds of the clock that HTTP, and reading a long prompt several times, add to a request on its way to the first
+    token; they count ``time_scale`` times."""
+    simulations: int = 16
+    """Near the load at which queues form, a few milliseconds decide which of two equal workers a prompt goes to, and
+    much follows from that. So the prediction is taken over simulations in which each request is late by a random part
+    of that delay."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,14 +57,19 @@ class Rehearsal:
     rate_per_s: float
     slo: Slo
     simulated: Outcomes
+    """With no request delayed."""
+    delayed: list[Outcomes]
+    """Of each simulation with delays."""
     result: ReplayResult
     stated_attainment: float
     """In the simulation, if the clients had stated what those of the workload do, instead of exact answer lengths."""
 
     @property
     def predicted(self) -> Attained:
-        """In virtual time."""
-        return Attained.of(self.simulated, self.slo)
+        """In virtual time: over all simulations with delays, the interval being the range of their attainments."""
+        attainments = [float(outcomes.is_met(self.slo).mean()) for outcomes in self.delayed]
+        together = Attained.of(Outcomes.concatenate(self.delayed), self.slo)
+        return replace(together, requests=len(self.simulated), interval=(min(attainments), max(attainments)))
 
     @property
     def measured(self) -> Attained:
@@ -151,16 +163,25 @@ class Rehearser:
         preparation = candidate.preparation
         cluster, slo, policy = preparation.cluster, preparation.slo, as_routed(from_table(candidate.table.decider))
 
-        def simulated(expected_output_tokens: Floats) -> Outcomes:
-            return run_episode(cluster, replace(episode, expected_output_tokens=expected_output_tokens), policy)
-
+        expected = _expected_by_router(candidate.table, as_sent(episode.requests))
         stated = preparation.source.predictor.expected_output_tokens(episode.requests, seed=episode.seed)
+        random = np.random.default_rng(episode.seed)
+        most_delay_s = self._plan.most_delay_s * self._plan.time_scale
+
+        def simulated(expected_output_tokens: Floats, *, delays_s: Floats | None = None) -> Outcomes:
+            known = replace(episode, expected_output_tokens=expected_output_tokens)
+            return _run_delayed(cluster, known, policy, np.zeros(len(stated)) if delays_s is None else delays_s)
+
         return Rehearsal(
             plan=self._plan,
             split=cluster.split,
             rate_per_s=preparation.source.rate_per_s,
             slo=slo,
-            simulated=simulated(_expected_by_router(candidate.table, as_sent(episode.requests))),
+            simulated=simulated(expected),
+            delayed=[
+                simulated(expected, delays_s=random.uniform(0.0, most_delay_s, len(stated)))
+                for _ in range(self._plan.simulations)
+            ],
             result=ReplayResult(episode.requests, episode.is_scored, answers, self._plan.time_scale, slo),
             stated_attainment=float(simulated(stated).is_met(slo).mean()),
         )
@@ -175,6 +196,8 @@ def rehearsal_document(rehearsal: Rehearsal) -> dict[str, Any]:
         "period_s": window.period_s,
         "rate_per_s": rehearsal.rate_per_s,
         "predicted": rehearsal.predicted.document(),
+        "simulations": rehearsal.plan.simulations,
+        "most_delay_s": rehearsal.plan.most_delay_s,
         "predicted_attainment_with_stated_limits": rehearsal.stated_attainment,
         "measured": result_document(rehearsal.result),
         "difference": rehearsal.difference,
@@ -194,3 +217,17 @@ def _episode(preparation: Preparation, window: Window) -> Episode:
 def _expected_by_router(table: RoutingTable, requests: Requests) -> Floats:
     model = table.output_model
     return np.full(len(requests), UNKNOWN_OUTPUT_TOKENS) if model is None else predicted_output_tokens(model, requests)
+
+
+def _run_delayed(cluster: Cluster, episode: Episode, policy: Policy, delays_s: Floats) -> Outcomes:
+    """Serve an episode whose requests reach the router late; latencies count from when they were due."""
+    late_s = episode.requests.arrival_s + delays_s
+    order = np.argsort(late_s, kind="stable")
+    late = replace(
+        episode,
+        requests=Requests.concatenate([replace(episode.requests, arrival_s=late_s)]),
+        expected_output_tokens=episode.expected_output_tokens[order],
+        is_scored=episode.is_scored[order],
+    )
+    outcomes = run_episode(cluster, late, policy)
+    return replace(outcomes, arrival_s=episode.requests.arrival_s[order][late.is_scored])

@@ -40,7 +40,10 @@ def _notes(rehearsal: Rehearsal) -> list[str]:
         f"{per_cent(rehearsal.other_verdicts)} kept the promise in one of the two only.",
         f"{missed} requests failed or did not end, which counts as missed." if missed else "No request failed.",
         f"Requests were {lag_text(result)}." if not result.is_void else "",
-        f"All times are emulated ones: what HTTP adds on this machine counts {rehearsal.plan.time_scale:g} times.",
+        f"All times are emulated ones: what HTTP adds on this machine counts {rehearsal.plan.time_scale:g} times, so "
+        f"the prediction is over {rehearsal.plan.simulations} simulations in which requests are late by up to "
+        f"{number(1e3 * rehearsal.plan.most_delay_s * rehearsal.plan.time_scale, 0)} ms at random; in brackets the "
+        "lowest and the highest of them, and for the measurement its 95 % interval.",
         "Prompts were token ids with the workload\u2019s prefixes, answers of exact length by a limit, which the "
         "table\u2019s output model sees in both. With the limits that its clients state, the simulation "
         f"attains {per_cent(rehearsal.stated_attainment)}.",
