@@ -17,6 +17,7 @@ EngineName = Literal["vllm-nixl", "vllm-mooncake", "vllm-lmcache", "sglang", "at
 
 _Port = Annotated[int, Field(ge=1, le=65_535)]
 _AtLeastOne = Annotated[int, Field(ge=1, le=1_000_000)]
+_Tokens = Annotated[int, Field(ge=1, le=1_000_000_000)]
 _Retries = Annotated[int, Field(ge=0, le=10)]
 
 
@@ -125,7 +126,7 @@ class RouterConfig(DocumentPart):
     """Times that a request starts again when its decode worker fails before the first byte."""
     explain: bool = False
     """Whether clients may ask for the decision in headers. They could learn from it what others have cached."""
-    cached_tokens: _AtLeastOne | None = None
+    cached_tokens: _Tokens | None = None
     """Prompt tokens that one worker's prefix cache holds, as far as they are known; none for the built-in guess."""
     kv_events_wait_s: Annotated[float, Field(ge=0)] = 2.0
     """How long a prompt counts as cached on the worker that it was sent to, while that worker's KV events do not say so
