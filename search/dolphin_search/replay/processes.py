@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from dolphin_router.contract import Split
@@ -193,6 +195,7 @@ def running_clusters(plans: Sequence[ClusterPlan]) -> Iterator[list[tuple[Runnin
         ProcessFailed: one of the processes cannot run.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_terminated_like_interrupted())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dolphin-search-")))
         clusters = []
         for number, plan in enumerate(plans):
@@ -202,3 +205,20 @@ def running_clusters(plans: Sequence[ClusterPlan]) -> Iterator[list[tuple[Runnin
         for cluster in clusters:
             cluster.start_router(stack)
         yield [(cluster, cluster.wait_for_router()) for cluster in clusters]
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM end this process as Ctrl-C does, in order: other processes would outlive it otherwise."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
