@@ -41,7 +41,8 @@ class RehearsalPlan:
     """Emulated seconds in a second."""
     most_delay_s: float = 0.025
     """Seconds of the clock that HTTP, and reading a long prompt several times, add to a request on its way to the first
-    token; they count ``time_scale`` times."""
+    token; they count ``time_scale`` times. Measured with idle engines on two cores, the quartiles: 6 to 11 ms for
+    prompts below 1,000 tokens, 25 to 38 ms for those of 10,000 to 20,000, both remote."""
     simulations: int = 16
     """Near the load at which queues form, a few milliseconds decide which of two equal workers a prompt goes to, and
     much follows from that. So the prediction is taken over simulations in which each request is late by a random part
@@ -70,6 +71,11 @@ class Rehearsal:
         attainments = [float(outcomes.is_met(self.slo).mean()) for outcomes in self.delayed]
         together = Attained.of(Outcomes.concatenate(self.delayed), self.slo)
         return replace(together, requests=len(self.simulated), interval=(min(attainments), max(attainments)))
+
+    @property
+    def undelayed_attainment(self) -> float:
+        """In the simulation without delays."""
+        return float(self.simulated.is_met(self.slo).mean())
 
     @property
     def measured(self) -> Attained:
@@ -198,6 +204,7 @@ def rehearsal_document(rehearsal: Rehearsal) -> dict[str, Any]:
         "predicted": rehearsal.predicted.document(),
         "simulations": rehearsal.plan.simulations,
         "most_delay_s": rehearsal.plan.most_delay_s,
+        "predicted_attainment_without_delays": rehearsal.undelayed_attainment,
         "predicted_attainment_with_stated_limits": rehearsal.stated_attainment,
         "measured": result_document(rehearsal.result),
         "difference": rehearsal.difference,

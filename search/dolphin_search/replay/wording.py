@@ -64,7 +64,8 @@ def rehearsal_lines(rehearsal: Rehearsal) -> list[str]:
     result = rehearsal.result
     return [
         f"predicted {per_cent(predicted.attainment)} of {predicted.requests} requests; {latency_line(predicted)}; "
-        f"{interval_text(predicted.interval)} % in {rehearsal.plan.simulations} simulations",
+        f"{interval_text(predicted.interval)} % in {rehearsal.plan.simulations} simulations with delays, "
+        f"{per_cent(rehearsal.undelayed_attainment)} without",
         f"measured  {per_cent(measured.attainment)} of {measured.requests} requests; {latency_line(measured)}",
         *(f"{count} requests failed: {reason}" for reason, count in result.reasons),
         f"{per_cent(rehearsal.other_decisions)} took another path than predicted; {lag_text(result)}",
