@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from failure_scene import completion, connected, is_at_rest, run
+from failure_scene import completion, connected, is_at_rest, listening, run
 from raw_client import Answer, Connection
 from router_under_test import running_router, until
 from test_failures_client_drops import GatedPool
@@ -164,42 +164,34 @@ def test_a_prefill_answer_that_crosses_the_client_s_leaving_is_not_lost() -> Non
     """It was on its way to the router when the client left: the KV cache that it names must be freed."""
 
     async def play() -> None:
+        go_on = asyncio.Event()
+        crossed = 0
         async with scene() as s:
-            go_on = asyncio.Event()
-            crossed = 0
 
             async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 """A network that holds the prefill worker's answer back until the client has left."""
                 nonlocal crossed
                 real_reader, real_writer = await asyncio.open_connection("127.0.0.1", s.cluster.prefill[0].port)
-                try:
-                    real_writer.write(await reader.readuntil(b"\r\n\r\n"))
-                    real_writer.write(await reader.read(1 << 20))
-                    answer = await real_reader.read(1 << 20)
-                    crossed += 1
-                    await go_on.wait()
-                    assert await reader.read() == b""
-                    writer.write(answer)
-                finally:
-                    writer.close()
-                    real_writer.close()
+                real_writer.write(await reader.readuntil(b"\r\n\r\n"))
+                real_writer.write(await reader.read(1 << 20))
+                answer = await real_reader.read(1 << 20)
+                crossed += 1
+                await go_on.wait()
+                assert await reader.read() == b""
+                writer.write(answer)
+                real_writer.close()
 
-            server = await asyncio.start_server(relay, "127.0.0.1", 0)
-            (state, *_) = s.router.fleet.ready["prefill"]
-            s.router.prober.close()
-            state.pool = ConnectionPool(
-                "127.0.0.1",
-                server.sockets[0].getsockname()[1],
-                loop=asyncio.get_running_loop(),
-                connect_timeout_s=1.0,
-            )
-            async with connected(s.router) as client:
-                await client.send(request(0))
-                await until(lambda: crossed == 1, "the answer is on its way")
-            go_on.set()
-            await s.assert_at_rest()
-            await until(lambda: s.lease_ends() == {"pulled"}, "the KV cache is freed")
-            server.close()
+            async with listening(relay) as port:
+                loop = asyncio.get_running_loop()
+                (state, *_) = s.router.fleet.ready["prefill"]
+                s.router.prober.close()
+                state.pool = ConnectionPool("127.0.0.1", port, loop=loop, connect_timeout_s=1.0)
+                async with connected(s.router) as client:
+                    await client.send(request(0))
+                    await until(lambda: crossed == 1, "the answer is on its way")
+                go_on.set()
+                await until(lambda: s.lease_ends() == {"pulled"}, "the KV cache is freed")
+                await s.assert_at_rest()
 
     run(play())
 

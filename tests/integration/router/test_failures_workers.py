@@ -19,6 +19,7 @@ from failure_scene import (
     decode_normally,
     events,
     hang,
+    listening,
     run,
     scene,
 )
@@ -227,32 +228,22 @@ def test_a_worker_is_out_of_use_after_some_failed_probes_and_back_after_one_good
 @pytest.mark.parametrize(("failures", "leaves"), [(2, False), (3, True)])
 def test_how_many_probes_may_fail(failures: int, leaves: bool) -> None:
     async def play() -> None:
-        probes = 0
         was_ready: list[bool] = []
+        fleet = Fleet(asyncio.get_running_loop(), connect_timeout_s=1.0)
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            nonlocal probes
-            try:
-                while await reader.readuntil(b"\r\n\r\n"):
-                    probes += 1
-                    was_ready.append(bool(fleet.ready["decode"]))
-                    status = 503 if 5 <= probes < 5 + failures else 200
-                    writer.write(b"HTTP/1.1 %d X\r\ncontent-length: 0\r\n\r\n" % status)
-            except (asyncio.IncompleteReadError, ConnectionError):
-                pass
-            finally:
-                writer.close()
+            while await reader.readuntil(b"\r\n\r\n"):
+                was_ready.append(bool(fleet.ready["decode"]))
+                status = 503 if 5 <= len(was_ready) < 5 + failures else 200
+                writer.write(b"HTTP/1.1 %d X\r\ncontent-length: 0\r\n\r\n" % status)
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        fleet = Fleet(asyncio.get_running_loop(), connect_timeout_s=1.0)
-        fleet.update([worker_at(addresses([url])[0], "decode")])
-        prober = Prober(fleet, VllmNixlAdapter(), interval_s=0.01, failures=3)
-        prober.follow()
-        await until(lambda: probes >= 12, "it is probed")
-        prober.close()
-        fleet.close()
-        server.close()
+        async with listening(serve) as port:
+            fleet.update([worker_at(addresses([f"http://127.0.0.1:{port}"])[0], "decode")])
+            prober = Prober(fleet, VllmNixlAdapter(), interval_s=0.01, failures=3)
+            prober.follow()
+            await until(lambda: len(was_ready) >= 12, "it is probed")
+            prober.close()
+            fleet.close()
         # Not before the first good probe; then as long as no three have failed in a row.
         assert was_ready[0] is False
         assert all(was_ready[1:7])
@@ -264,25 +255,25 @@ def test_how_many_probes_may_fail(failures: int, leaves: bool) -> None:
 
 def test_a_worker_that_does_not_answer_probes_in_time_is_not_ready() -> None:
     async def play() -> None:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            try:
-                await reader.read(-1)
-            except ConnectionError:
-                pass
-            finally:
-                writer.close()
+        probes = 0
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with running_router(decode=[url], wait_for_workers=False) as router:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal probes
+            await reader.readuntil(b"\r\n\r\n")
+            probes += 1
+            await reader.read(-1)
+
+        async with (
+            listening(serve) as port,
+            running_router(decode=[f"http://127.0.0.1:{port}"], wait_for_workers=False) as router,
+        ):
             router.prober.close()
             prober = Prober(router.fleet, VllmNixlAdapter(), interval_s=0.01, timeout_s=0.05)
             prober.follow()
             assert (await complete(router)).status == 503
-            await asyncio.sleep(0.2)
+            await until(lambda: probes > 3, "it is probed")
             assert (await complete(router)).status == 503
             prober.close()
-        server.close()
 
     run(play())
 
@@ -292,33 +283,28 @@ def test_what_an_adapter_must_know_of_a_worker_is_asked_for_again_when_it_change
     engine = ["engine-1"]
 
     async def bootstrap(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while await reader.readuntil(b"\r\n\r\n"):
-                body = json.dumps({"0": {"engine_id": engine[0], "worker_addr": {}}}).encode()
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
+        while await reader.readuntil(b"\r\n\r\n"):
+            body = json.dumps({"0": {"engine_id": engine[0], "worker_addr": {}}}).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
 
     async def play() -> None:
-        server = await asyncio.start_server(bootstrap, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        async with scene(prefill=[answering(200, b"{}")], decode=[decode_normally]) as s:
+        async with (
+            listening(bootstrap) as port,
+            scene(prefill=[answering(200, b"{}")], decode=[decode_normally]) as s,
+            running_router(engine="vllm-mooncake") as router,
+        ):
             address = addresses([s.prefills[0].url])[0].model_copy(update={"bootstrap_port": port})
             workers = Workers(prefill=(address,), decode=addresses([s.decodes[0].url]))
-            async with running_router(engine="vllm-mooncake") as router:
-                router.prober.close()
-                router.prober = Prober(router.fleet, router.adapter, interval_s=0.02)
-                router.apply(router.config.model_copy(update={"workers": workers}))
-                await until(lambda: all(state.is_ready for state in router.fleet.workers), "all are ready")
-                for name in ("engine-1", "engine-2"):
-                    engine[0] = name
-                    await until(knows(router.fleet, name), "the engine id is known")
-                    assert (await complete(router)).status == 200
-                    told = s.decodes[0].requests[-1].json()["kv_transfer_params"]
-                    assert told["remote_engine_id"] == name
-        server.close()
+            router.prober.close()
+            router.prober = Prober(router.fleet, router.adapter, interval_s=0.02)
+            router.apply(router.config.model_copy(update={"workers": workers}))
+            await until(lambda: all(state.is_ready for state in router.fleet.workers), "all are ready")
+            for name in ("engine-1", "engine-2"):
+                engine[0] = name
+                await until(knows(router.fleet, name), "the engine id is known")
+                assert (await complete(router)).status == 200
+                told = s.decodes[0].requests[-1].json()["kv_transfer_params"]
+                assert told["remote_engine_id"] == name
 
     def knows(fleet: Fleet, name: str) -> Callable[[], bool]:
         return lambda: fleet.ready["prefill"][0].worker.facts == {"ranks": ((0, name),)}
