@@ -183,6 +183,10 @@ class DataPlane:
 
     # For exchanges
 
+    def refused(self, reason: str) -> None:
+        """Count an answer of the router's own."""
+        self._observer.refused(reason)
+
     def route(self, completion: CompletionRequest, prompt: ReadPrompt, exclusions: Exclusions) -> Route:
         """Return where a request goes; ``NoRoute`` when nowhere."""
         started_s = perf_counter()

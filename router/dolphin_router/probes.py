@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from .adapters.base import EngineAdapter
 from .fleet import Fleet, WorkerState
@@ -77,9 +77,21 @@ class Prober:
         interval_s: float = 1.0,
         timeout_s: float = 5.0,
         failures: int = 3,
+        on_return: Callable[[str], None] = lambda name: None,
     ) -> None:
+        """Probe nothing yet.
+
+        Args:
+            fleet: whose readiness is kept.
+            adapter: tells what must be known of a worker.
+            interval_s: between two probes of a worker.
+            timeout_s: for one probe.
+            failures: in a row, until a worker counts as not ready.
+            on_return: told the name of a worker that becomes ready: what it had cached may be gone.
+        """
         self._fleet = fleet
         self._adapter = adapter
+        self._on_return = on_return
         self._interval_s = interval_s
         self._timeout_s = timeout_s
         self._failures = failures
@@ -130,6 +142,7 @@ class Prober:
                 last_reason = ""
                 if not state.is_ready:
                     logger.info("worker ready worker=%s role=%s", state.worker.name, state.worker.role)
+                    self._on_return(state.worker.name)
                 self._fleet.set_ready(state, True, facts)
             wake.clear()
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dolphin_router.adapters.base import Leg, PrefillAnswer
 from dolphin_router.adapters.locality import is_batch
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from dolphin_router.data_plane import DataPlane
 
 RETRY_AFTER = (b"retry-after", b"1")
+
+
+_REFUSALS: Final = {429: "overload", 502: "worker_failed", 503: "no_worker", 504: "worker_silent"}
+"""By status, for metrics."""
 
 
 class Phase(Enum):
@@ -318,6 +322,7 @@ class Exchange:
         if message not in record.errors:
             record.errors.append(message)
         record.status = status
+        self._data_plane.refused(_REFUSALS[status])
         if status == 503:
             headers = (*headers, RETRY_AFTER)
         # First the state, then the answer: its end may begin the connection's next request.

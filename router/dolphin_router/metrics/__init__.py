@@ -11,6 +11,7 @@ from .state_families import (
     cache_families,
     fleet_families,
     reload_families,
+    shadow_families,
     table_families,
 )
 
@@ -24,5 +25,6 @@ __all__ = [
     "merge",
     "reload_families",
     "render",
+    "shadow_families",
     "table_families",
 ]

@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Final
 
 from dolphin_router.contract import Slo
-from dolphin_router.decision import Action
 from dolphin_router.request_latency import is_met, latency_of
 from dolphin_router.request_record import Outcome, RequestRecord
 
@@ -97,7 +96,6 @@ class RouterMetrics:
         self._retries = 0
         self._stranded: defaultdict[str, int] = defaultdict(int)
         self._refused: defaultdict[str, int] = defaultdict(int)
-        self._shadow: defaultdict[tuple[Action, Action], int] = defaultdict(int)
 
     def use_slo(self, slo: Slo | None) -> None:
         """Judge requests by this SLO from now on: that of the table in use."""
@@ -114,10 +112,6 @@ class RouterMetrics:
     def stranded_lease(self, phase: str) -> None:
         """A KV cache stays on a prefill worker until its lease ends; ``phase`` is one of few constants."""
         self._stranded[phase] += 1
-
-    def shadow_decided(self, active: Action, shadow: Action) -> None:
-        """A second table was asked about the same request."""
-        self._shadow[active, shadow] += 1
 
     def finished(self, record: RequestRecord) -> None:
         """A request is over."""
@@ -195,15 +189,6 @@ class RouterMetrics:
                     Sample((("cluster", str(cluster)),), self._distances[cluster], "_sum"),
                     Sample((("cluster", str(cluster)),), count, "_count"),
                 )
-            ],
-        )
-        yield Family(
-            "dolphin_shadow_decisions_total",
-            "counter",
-            "Requests by what the active and the shadow table decided.",
-            [
-                Sample((("active", active.text), ("shadow", shadow.text)), count)
-                for (active, shadow), count in sorted(self._shadow.items())
             ],
         )
         engine = (("engine", self._engine),)

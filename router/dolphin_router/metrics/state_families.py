@@ -11,6 +11,7 @@ from dolphin_router.fleet import Fleet
 from dolphin_router.kv_events.event_index import EventIndex
 from dolphin_router.prefix_index import PrefixIndex
 from dolphin_router.routing import ActiveTable
+from dolphin_router.shadow import ShadowComparison
 from dolphin_router.worker import WorkerRole
 
 from .families import Family, Sample
@@ -95,6 +96,29 @@ def table_families(active: ActiveTable | None, shadow: ActiveTable | None) -> It
             labels = (("digest", table.table.digest), ("split", str(table.table.split)))
             samples.append(Sample(labels, 1))
         yield Family(name, "gauge", which, samples)
+
+
+def shadow_families(comparison: ShadowComparison) -> Iterator[Family]:
+    """Yield how the shadow table would have decided."""
+    yield Family(
+        "dolphin_shadow_decisions_total",
+        "counter",
+        "Requests by what the table in use and the shadow table decided.",
+        [
+            Sample((("active", active.text), ("shadow", shadow.text)), count)
+            for (active, shadow), count in sorted(comparison.decisions.items())
+        ],
+    )
+    yield Family(
+        "dolphin_shadow_cluster_decisions",
+        "gauge",
+        "Requests by the present shadow table's cluster and by whether both tables decided alike.",
+        [
+            Sample((("cluster", str(cluster)), ("result", result)), count)
+            for result, counts in (("same", comparison.agreements), ("other", comparison.disagreements))
+            for cluster, count in sorted(counts.items())
+        ],
+    )
 
 
 def reload_families(reloads: Mapping[str, Reloads]) -> Iterator[Family]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dolphin_router.adapters import adapter_named
-from dolphin_router.contract import DocumentError, RouterConfig
+from dolphin_router.contract import DocumentError, RouterConfig, RoutingTable
 from dolphin_router.data_plane import DataPlane
 from dolphin_router.decision import Action
 from dolphin_router.exchange.settings import ExchangeSettings
@@ -63,11 +63,11 @@ class Router:
         self.shadow_reloads = Reloads()
         self.config_reloads = Reloads()
         self.fleet = Fleet(loop, connect_timeout_s=config.timeouts.connect_s)
-        self.prober = Prober(self.fleet, self.adapter)
         self.history = PrefixIndex(capacity_tokens=config.cached_tokens or CACHED_TOKENS)
         self.events = EventIndex(speculative_s=config.kv_events_wait_s)
         self._subscriptions: EventSubscriptions | None = None
         self._cache_view = CacheView(self.history, self.events)
+        self.prober = Prober(self.fleet, self.adapter, on_return=self._cache_view.forget)
         self.server = Server(self, loop=loop, limits=HttpLimits(body_bytes=config.limits.body_bytes))
         self.plane = DataPlane(
             loop=loop,
@@ -88,6 +88,7 @@ class Router:
             suspicion=self.prober,
         )
         self._tables: dict[str, tuple[str, TableFile]] = {}
+        self._has_aggregated = False
         self._config_watch: FileWatch | None = None
         self.handle = self.plane.handle
 
@@ -203,11 +204,12 @@ class Router:
         def assign_shadow(shadow: ActiveTable | None) -> None:
             self.plane.shadow = shadow
 
-        has_aggregated = bool(config.workers.aggregated)
-        self._apply_table("table", config.table, assign_active, self.table_reloads, has_aggregated=has_aggregated)
-        self._apply_table(
-            "shadow_table", config.shadow_table, assign_shadow, self.shadow_reloads, has_aggregated=has_aggregated
-        )
+        self._has_aggregated = bool(config.workers.aggregated)
+        self._apply_table("table", config.table, assign_active, self.table_reloads)
+        self._apply_table("shadow_table", config.shadow_table, assign_shadow, self.shadow_reloads)
+
+    def _why_impossible(self, table: RoutingTable) -> str | None:
+        return why_impossible(table, self.adapter, has_aggregated=self._has_aggregated)
 
     def _apply_table(
         self,
@@ -215,8 +217,6 @@ class Router:
         path: str | None,
         assign: Callable[[ActiveTable | None], None],
         reloads: Reloads,
-        *,
-        has_aggregated: bool,
     ) -> None:
         old_path, old = self._tables.get(slot, (None, None))
         if path == old_path:
@@ -225,7 +225,7 @@ class Router:
             new = TableFile(
                 Path(path),
                 assign=assign,
-                check=lambda table: why_impossible(table, self.adapter, has_aggregated=has_aggregated),
+                check=self._why_impossible,
                 reloads=reloads,
             )
             self._tables[slot] = (path, new)

@@ -13,6 +13,7 @@ from dolphin_router.metrics import (
     fleet_families,
     reload_families,
     render,
+    shadow_families,
     table_families,
 )
 
@@ -36,6 +37,7 @@ class View:
         yield from fleet_families(router.fleet)
         yield from cache_families(router.history, router.events)
         yield from table_families(plane.active, plane.shadow)
+        yield from shadow_families(plane.shadow_comparison)
         yield from reload_families(
             {"table": router.table_reloads, "shadow_table": router.shadow_reloads, "config": router.config_reloads}
         )

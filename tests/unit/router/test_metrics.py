@@ -25,12 +25,14 @@ from dolphin_router.metrics import (
     merge,
     reload_families,
     render,
+    shadow_families,
     table_families,
 )
 from dolphin_router.metrics.families import Histogram
 from dolphin_router.prefix_index import PrefixIndex
 from dolphin_router.request_record import RequestRecord
 from dolphin_router.routing import ActiveTable
+from dolphin_router.shadow import ShadowComparison
 from dolphin_router.token_count import TokenEstimate
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -156,13 +158,22 @@ def test_what_happens_beside_requests_is_counted() -> None:
     metrics.decided(15e-6)
     metrics.refused("queue_full")
     metrics.stranded_lease("decode")
-    metrics.shadow_decided(Action.LOCAL, Action.REMOTE)
     metrics.finished(ended(retries=2))
     assert value(metrics, "dolphin_decision_duration_seconds_bucket", le="2e-05") == 1
     assert value(metrics, "dolphin_refused_requests_total", reason="queue_full") == 1
     assert value(metrics, "dolphin_stranded_leases_total", engine="sglang", phase="decode") == 1
-    assert value(metrics, "dolphin_shadow_decisions_total", active="local", shadow="remote") == 1
     assert value(metrics, "dolphin_retries_total") == 2
+
+
+def test_what_a_shadow_table_would_have_decided_is_told() -> None:
+    comparison = ShadowComparison()
+    comparison.decisions = {(Action.LOCAL, Action.REMOTE): 3, (Action.LOCAL, Action.LOCAL): 9}
+    comparison.agreements = {0: 9}
+    comparison.disagreements = {1: 3}
+    samples = scraped(text_of(shadow_families(comparison)))
+    assert samples["dolphin_shadow_decisions_total", (("active", "local"), ("shadow", "remote"))] == 3
+    assert samples["dolphin_shadow_decisions_total", (("active", "local"), ("shadow", "local"))] == 9
+    assert samples["dolphin_shadow_cluster_decisions", (("cluster", "1"), ("result", "other"))] == 3
 
 
 def test_series_of_workers_that_have_gone_are_dropped() -> None:
