@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo test compiled test-compiled test-fast lint format benchmarks lock clean
+.PHONY: help setup demo test compiled test-compiled test-fast lint format benchmarks router-benchmark lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -43,6 +43,11 @@ benchmarks: $(STAMP) ## measure decisions, prefix lookups and the simulator; `ma
 	$(BIN)/python benchmarks/decision.py
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/prefix_index.py
+
+router-benchmark: $(STAMP) ## compare the router with vllm-router and sglang-router (20 minutes), and measure its memory (11 more)
+	$(BIN)/python benchmarks/router/compare.py
+	$(BIN)/python benchmarks/router/memory.py --soak-s 600
+	$(BIN)/python benchmarks/router/tables.py
 
 lock: $(STAMP) ## write requirements.lock anew from pyproject.toml
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/lock.sh requirements.lock

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +12,9 @@ from pathlib import Path
 from peers import peers_environment
 from remote_table import save_remote_table
 
-RESULTS = Path(__file__).resolve().parents[2] / "results" / "router"
+REPOSITORY = Path(__file__).resolve().parents[2]
+RESULTS = REPOSITORY / "results" / "router"
+COMPILED = REPOSITORY / "build" / "compiled"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +70,13 @@ def _install_peers() -> None:
     peers_environment(RESULTS / "peers")
 
 
+def _compile() -> None:
+    """Build the data plane as images have it."""
+    _write_table()
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "scripts/compiled.sh", str(COMPILED)], cwd=REPOSITORY, env=environment, check=True)
+
+
 def _write_table() -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     save_remote_table(RESULTS / "table.json")
@@ -74,7 +85,13 @@ def _write_table() -> None:
 TARGETS = {
     target.name: target
     for target in (
-        Target(name="ours", command=_ours, prepare=_write_table),
+        Target(
+            name="ours",
+            command=_ours,
+            prepare=_compile,
+            environment={"PYTHONPATH": str(COMPILED)},
+        ),
+        Target(name="ours-interpreted", command=_ours, prepare=_write_table),
         Target(name="vllm-router", command=_vllm_router, prepare=_install_peers),
         # Without a network it would try for long to fetch a tokenizer.
         Target(
