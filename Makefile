@@ -17,7 +17,7 @@ $(STAMP): requirements.lock pyproject.toml scripts/setup.sh
 	PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/setup.sh
 	touch $(STAMP)
 
-demo: $(STAMP) ## learn tables for 2P2D and 3P1D on simulated traffic and compare them with the usual rules
+demo: $(STAMP) ## learn tables for 2P2D and 3P1D, compare them with the usual rules, send HTTP traffic through the router
 	$(BIN)/dolphin-search demo --out results/demo
 
 test: $(STAMP) ## run all tests
