@@ -71,8 +71,7 @@ class Fleet:
             else:
                 if key not in before:
                     state.pool = self._new_pool(worker)
-                if state.worker != worker:
-                    state.worker = replace(worker, facts=state.worker.facts)
+                state.worker = replace(worker, facts={**state.worker.facts, **worker.facts})
             self._states[key] = state
         for key, state in known.items():
             if key in before:
@@ -84,7 +83,7 @@ class Fleet:
     def set_ready(self, state: WorkerState, ready: bool, facts: Mapping[str, object] | None = None) -> None:
         """Say whether a worker may get requests, and what it told of itself."""
         if facts is not None:
-            state.worker = replace(state.worker, facts=facts)
+            state.worker = replace(state.worker, facts={**state.worker.facts, **facts})
         if self._states.get((state.worker.role, state.worker.name)) is not state:
             return
         if state.is_ready != ready:

@@ -24,7 +24,7 @@ class Worker:
     kv_replay_endpoint: str | None = None
     """ZeroMQ address at which missed events can be asked for again."""
     facts: Mapping[str, object] = field(default_factory=dict, compare=False)
-    """What the engine said of itself when the adapter asked, for adapters that need it."""
+    """What adapters need to know of an engine: from the configuration, or what it said of itself when it was asked."""
 
     @property
     def name(self) -> str:

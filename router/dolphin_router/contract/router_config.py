@@ -32,6 +32,20 @@ def _worker_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def _notice_endpoint(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        parts, port = None, None
+    if parts is None or parts.scheme != "tcp" or not parts.hostname or not port or parts.path:
+        raise PydanticCustomError("notice_endpoint", "should be an address to listen on such as tcp://0.0.0.0:7500")
+    return text
+
+
+_Ports = Annotated[tuple[_Port, ...], Field(min_length=1, max_length=1024)]
+
+
 class WorkerAddress(DocumentPart):
     """Where one worker listens."""
 
@@ -42,6 +56,10 @@ class WorkerAddress(DocumentPart):
     """ZeroMQ address of its KV events, ``tcp://10.0.0.1:5557`` for instance."""
     kv_replay: Name | None = None
     """ZeroMQ address at which missed KV events can be asked for again."""
+    lmcache_init_ports: _Ports | None = None
+    """A decode worker's, for vLLM with LMCache: its ``pd_peer_init_port``, one for each tensor-parallel rank."""
+    lmcache_alloc_ports: _Ports | None = None
+    """The same worker's ``pd_peer_alloc_port``, in the same order."""
 
     @property
     def host(self) -> str:
@@ -131,5 +149,29 @@ class RouterConfig(DocumentPart):
     kv_events_wait_s: Annotated[float, Field(ge=0)] = 2.0
     """How long a prompt counts as cached on the worker that it was sent to, while that worker's KV events do not say so
     yet (llm-d's figure). With 0 only what events say counts."""
+    notice_endpoint: Annotated[Name, AfterValidator(_notice_endpoint)] | None = None
+    """ZeroMQ address at which the router waits for the notices of LMCache's prefill workers that a KV cache has
+    arrived; their ``pd_proxy_host`` and ``pd_proxy_port``. Needed for vLLM with LMCache, and for no other engine."""
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _has_what_lmcache_needs(self) -> RouterConfig:
+        if self.engine != "vllm-lmcache":
+            if self.notice_endpoint is not None:
+                raise inconsistency(f"is for engine vllm-lmcache, not for {self.engine}", "notice_endpoint")
+            return self
+        if self.notice_endpoint is None:
+            raise inconsistency(
+                "is missing: engine vllm-lmcache needs an address such as tcp://0.0.0.0:7500", "notice_endpoint"
+            )
+        for index, worker in enumerate(self.workers.decode):
+            where = ("workers", "decode", index)
+            init, alloc = worker.lmcache_init_ports, worker.lmcache_alloc_ports
+            if init is None or alloc is None:
+                field = "lmcache_init_ports" if init is None else "lmcache_alloc_ports"
+                raise inconsistency("is missing: engine vllm-lmcache needs it", *where, field)
+            if len(alloc) != len(init):
+                problem = f"should hold one port for each of the {len(init)} of lmcache_init_ports, not {len(alloc)}"
+                raise inconsistency(problem, *where, "lmcache_alloc_ports")
+        return self

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from dolphin_router.adapters.vllm_lmcache import ALLOC_PORTS, INIT_PORTS
 from dolphin_router.contract import DocumentError, RouterConfig, WorkerAddress, read_document
 from dolphin_router.worker import Worker, WorkerRole
 
@@ -47,6 +48,11 @@ def workers_of(config: RouterConfig) -> Iterator[Worker]:
 
 def worker_at(address: WorkerAddress, role: WorkerRole) -> Worker:
     """Return the worker at an address."""
+    facts: dict[str, object] = {}
+    if address.lmcache_init_ports is not None:
+        facts[INIT_PORTS] = address.lmcache_init_ports
+    if address.lmcache_alloc_ports is not None:
+        facts[ALLOC_PORTS] = address.lmcache_alloc_ports
     return Worker(
         role=role,
         host=address.host,
@@ -54,6 +60,7 @@ def worker_at(address: WorkerAddress, role: WorkerRole) -> Worker:
         bootstrap_port=address.bootstrap_port,
         kv_events_endpoint=address.kv_events,
         kv_replay_endpoint=address.kv_replay,
+        facts=facts,
     )
 
 

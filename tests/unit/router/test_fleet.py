@@ -60,6 +60,15 @@ def test_a_worker_that_stays_keeps_what_is_known_of_it(fleet: Fleet) -> None:
     assert fleet.ready["decode"] == [one]
 
 
+def test_what_the_configuration_says_of_a_worker_and_what_it_says_of_itself_are_both_known(fleet: Fleet) -> None:
+    fleet.update([replace(worker(1), facts={"ports": (1,)})])
+    (state,) = fleet.workers
+    fleet.set_ready(state, True, {"engine": "a"})
+    assert state.worker.facts == {"ports": (1,), "engine": "a"}
+    fleet.update([replace(worker(1), facts={"ports": (2,)})])
+    assert state.worker.facts == {"ports": (2,), "engine": "a"}
+
+
 def test_one_address_can_have_two_roles(fleet: Fleet) -> None:
     fleet.update([worker(1, "prefill"), worker(1, "decode")])
     prefill, decode = fleet.workers
