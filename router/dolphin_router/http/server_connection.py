@@ -162,8 +162,8 @@ class ServerConnection(asyncio.Protocol):
             self._response = response
             self.deadline_s = inf if reader.is_between_requests else self.deadline_s
             client_gone = self._server.handler.handle(request, response)
-            # Finished already: `_on_finish` has run, and another request may be under way.
-            if self._response is response:
+            # Otherwise it is finished already: `_on_finish` has run, and another request may be under way.
+            if self._is_answering_with(response):
                 self._client_gone = client_gone
                 if self._is_writing_paused and client_gone is not None:
                     client_gone.pause()
@@ -174,6 +174,10 @@ class ServerConnection(asyncio.Protocol):
     def _can_answer(self) -> bool:
         is_free = self._response is None and not self._is_closing and not self._is_writing_paused
         return is_free and bool(self._reader.requests)
+
+    def _is_answering_with(self, response: Response) -> bool:
+        # A method of its own: mypyc would take for granted that what was assigned before a call is there after it.
+        return self._response is response
 
     def _on_finish(self, response: Response) -> None:
         if self._response is not response:

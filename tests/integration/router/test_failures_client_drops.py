@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from failure_scene import (
@@ -22,7 +22,7 @@ from raw_client import Connection, request
 from router_under_test import until
 from scripted_worker import Peer, WorkerRequest
 
-from dolphin_router.http.upstream import Call, ConnectionPool
+from dolphin_router.http.upstream import ConnectionPool
 
 DROPS = 20
 MEDIAN_S = 0.1
@@ -146,26 +146,28 @@ def test_a_decode_worker_that_was_only_just_asked_gets_the_time_to_take_the_requ
     run(play())
 
 
-class GatedPool(ConnectionPool):
-    """Connections that are not made before the gate opens: a worker whose backlog is full."""
+class Gate:
+    """An event loop that makes no connection before the gate opens: to a worker whose backlog is full."""
 
-    def __init__(self, pool: ConnectionPool) -> None:
-        super().__init__(
-            pool._host, pool._port, loop=asyncio.get_running_loop(), connect_timeout_s=pool._connect_timeout_s
-        )
-        self.waiting: list[Call] = []
-        self._is_open = False
+    def __init__(self) -> None:
+        self.waiting = 0
+        self._loop = asyncio.get_running_loop()
+        self._is_open = asyncio.Event()
 
-    def connect(self, call: Call) -> None:
-        if self._is_open:
-            super().connect(call)
-        else:
-            self.waiting.append(call)
+    def pool(self, pool: ConnectionPool) -> ConnectionPool:
+        """Return a pool for the same worker, with its connections behind the gate."""
+        return ConnectionPool(pool._host, pool._port, loop=cast(Any, self), connect_timeout_s=60.0)
 
     def open(self) -> None:
-        self._is_open = True
-        for call in self.waiting:
-            super().connect(call)
+        self._is_open.set()
+
+    async def create_connection(self, *arguments: Any) -> Any:
+        self.waiting += 1
+        await self._is_open.wait()
+        return await self._loop.create_connection(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -173,14 +175,15 @@ def test_between_the_legs_the_decode_worker_is_told_to_drop_the_kv_cache(stream:
     async def play() -> None:
         async with scene(prefill=[NumberedPrefill()]) as s:
             (state,) = s.router.fleet.ready["decode"]
-            gate = state.pool = GatedPool(state.pool)
+            gate = Gate()
+            state.pool = gate.pool(state.pool)
             for number in range(DROPS):
                 async with connected(s.router) as client:
                     await client.send(completion(stream=stream))
                     calls = 2 * number + 1
-                    await until(lambda: len(gate.waiting) == calls, "the decode leg waits")  # noqa: B023
+                    await until(lambda: gate.waiting == calls, "the decode leg waits")  # noqa: B023
                     client.writer.transport.abort()
-                    await until(lambda: len(gate.waiting) == calls + 1, "the release leg waits")  # noqa: B023
+                    await until(lambda: gate.waiting == calls + 1, "the release leg waits")  # noqa: B023
             assert not s.decodes[0].requests
             gate.open()
             await until(lambda: len(s.releases()) == DROPS, "the release legs have come")

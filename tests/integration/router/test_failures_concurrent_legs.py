@@ -28,7 +28,8 @@ from failure_scene import (
 from router_under_test import until
 from scripted_worker import Peer, Script, WorkerRequest
 
-from dolphin_router.exchange import attempt
+from dolphin_router.exchange.abandoned_prefill import AbandonedPrefill
+from dolphin_router.exchange.attempt import DRAIN_S
 
 ENGINES = ["sglang", "vllm-mooncake"]
 DROPS = 20
@@ -294,13 +295,15 @@ def test_a_prefill_answer_that_comes_late_is_read_for_its_connection_s_sake(engi
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_prefill_answer_that_never_comes_is_given_up(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt, "DRAIN_S", 0.2)
-
+def test_a_prefill_answer_that_never_comes_is_given_up(engine: str) -> None:
     async def play() -> None:
         async with pair(engine, prefill=hang) as s:
             assert (await s.complete()).status == 200
             assert len(legs_open(s)) == 1
+            watched = s.router.plane.deadlines._objects
+            (left,) = [timed for timed in watched if isinstance(timed, AbandonedPrefill)]
+            assert 0.0 < left.deadline_s - asyncio.get_running_loop().time() <= DRAIN_S
+            left.deadline_s = 0.0  # As if that long had passed.
             await until(lambda: not legs_open(s), "the prefill leg is closed")
             await s.assert_at_rest()
             assert s.router.plane.stranded_leases == 0

@@ -12,7 +12,7 @@ import pytest
 from failure_scene import completion, connected, is_at_rest, listening, run
 from raw_client import Answer, Connection
 from router_under_test import running_router, until
-from test_failures_client_drops import GatedPool
+from test_failures_client_drops import Gate
 
 from dolphin_router.contract import Split
 from dolphin_router.http.upstream import ConnectionPool
@@ -218,16 +218,16 @@ def test_a_prefill_that_cannot_be_cancelled_runs_to_its_end_and_is_freed_then(st
 def test_clients_that_leave_between_the_legs_leave_nothing_behind() -> None:
     async def play() -> None:
         async with scene() as s:
-            gates: list[GatedPool] = []
+            gates: list[Gate] = []
             for state in s.router.fleet.ready["decode"]:
-                gate = GatedPool(state.pool)
-                state.pool = gate
+                gate = Gate()
+                state.pool = gate.pool(state.pool)
                 gates.append(gate)
 
             async def decode_leg_waits(number: int, client: Connection) -> None:
                 # Each leaves the call of its decode leg and that of its release leg.
                 held = 2 * number + 1
-                await until(lambda: sum(len(gate.waiting) for gate in gates) == held, "the decode leg waits")
+                await until(lambda: sum(gate.waiting for gate in gates) == held, "the decode leg waits")
 
             await leave_often(s, decode_leg_waits)
             for gate in gates:
