@@ -14,6 +14,7 @@ from .contract import Limits
 from .exchange.admission import Admission
 from .exchange.exchange import RETRY_AFTER, Exchange
 from .exchange.forward import Forward
+from .exchange.kv_arrivals import KvArrivals
 from .exchange.release import StrandedPhase
 from .exchange.retry_budget import RetryBudget
 from .exchange.settings import ExchangeSettings
@@ -90,6 +91,7 @@ class DataPlane:
         limits: Limits,
         deadlines: Deadlines,
         suspicion: Suspicion,
+        arrivals: KvArrivals | None = None,
     ) -> None:
         self.loop = loop
         self.fleet = fleet
@@ -97,6 +99,8 @@ class DataPlane:
         self.settings = settings
         self.rules = rules
         self.deadlines = deadlines
+        self.arrivals = arrivals
+        """KV caches that are pushed to decode workers; none where the engine's decode workers fetch them."""
         self.budget = RetryBudget()
         self.admission = Admission(places=limits.concurrent_requests, waiting_places=limits.waiting_requests)
         self.active: ActiveTable | None = None

@@ -74,6 +74,8 @@ def _config(arguments: argparse.Namespace) -> tuple[RouterConfig, Path | None]:
         return load_config(arguments.config), arguments.config
     if arguments.engine is None:
         raise _refused("--engine", "is missing", f"give --config, or --engine with one of {', '.join(_ENGINES)}")
+    if arguments.engine == "vllm-lmcache":
+        raise _refused("--engine", "vllm-lmcache needs ports that no flag gives", "give --config; see docs/router.md")
     if not flags.get("decode") and not flags.get("aggregated"):
         raise _refused("--decode", "is missing", "give at least one decode worker, such as http://10.0.0.1:8000")
     document = {

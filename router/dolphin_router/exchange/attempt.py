@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -15,7 +16,9 @@ from dolphin_router.request_record import RequestRecord
 from dolphin_router.routing import Route
 
 from .abandoned_prefill import AbandonedPrefill
+from .abandoned_transfer import AbandonedTransfer
 from .decode_call import DecodeCall
+from .kv_arrivals import Arrival
 from .prefill_leg import PrefillLeg
 from .relay import AnswerRelay, RelayOwner
 from .release import ReleaseCall, StrandedPhase
@@ -51,6 +54,9 @@ class AttemptOwner(RelayOwner, Protocol):
     def on_prefill_leg(self) -> None:
         """The prefill worker has been asked, and nobody else."""
 
+    def on_transfer(self) -> None:
+        """The prefill worker has answered, and the KV cache is awaited at the decode worker."""
+
     def on_decode_leg(self) -> None:
         """The worker that answers has been asked."""
 
@@ -68,6 +74,7 @@ class Attempt:
     """Sends the legs of one route. Ends by :meth:`end` or :meth:`abort`."""
 
     __slots__ = (
+        "_arrival",
         "_call",
         "_claim",
         "_kv_cache",
@@ -99,6 +106,8 @@ class Attempt:
         self._kv_cache = kv_cache
         self._prefill_leg: PrefillLeg | None = None
         self._call: Call | None = None
+        self._arrival: Arrival | None = None
+        """Of a KV cache that is pushed to the decode worker, until the worker is asked."""
         self._transfer_id = 0
         self.may_be_unread = False
         """Whether the decode worker has probably closed an idle connection and may well be asked again."""
@@ -133,10 +142,12 @@ class Attempt:
 
     def _send_prefill_leg(self, prefill: WorkerState) -> None:
         owner = self._owner
-        self._transfer_id = self._plane.new_transfer_id()
-        leg = self._plane.adapter.prefill_leg(
-            owner.completion, prefill.worker, self.route.decode.worker, self._transfer_id
-        )
+        plane = self._plane
+        decode = self.route.decode.worker
+        self._transfer_id = plane.new_transfer_id()
+        leg = plane.adapter.prefill_leg(owner.completion, prefill.worker, decode, self._transfer_id)
+        if plane.arrivals is not None:
+            self._arrival = plane.arrivals.expect(self._transfer_id, plane.adapter.notices_awaited(decode))
         self._prefill_leg = PrefillLeg(prefill, owner.leg_bytes(prefill, leg), self)
 
     def on_prefill_answer(self, status: int, headers: Headers, body: bytes) -> None:
@@ -145,6 +156,7 @@ class Attempt:
         adapter = self._plane.adapter
         self._prefill_leg = None
         if status != 200:
+            self._forget_arrival()
             owner.on_prefill_status(status, headers, body)
             return
         owner.record.prefill_answered_s = self._plane.loop.time()
@@ -163,6 +175,12 @@ class Attempt:
         if answer.transfer_parameters is None:
             self.route = self.route._replace(reason="nothing_to_transfer")
             owner.record.reason = self.route.reason
+        arrival = self._arrival
+        if arrival is not None and not arrival.is_complete:
+            arrival.call_when_complete(self._on_arrival)
+            owner.on_transfer()
+            return
+        self._arrival = None
         self._send_remote_decode_leg()
 
     def on_prefill_failure(self, failure: CallFailure, reason: str) -> None:
@@ -170,8 +188,44 @@ class Attempt:
         leg, self._prefill_leg = self._prefill_leg, None
         assert leg is not None
         if failure is CallFailure.UNREACHABLE:
+            self._forget_arrival()
             self._plane.suspect(leg.state)
         self._owner.on_prefill_failure(reason)
+
+    # A KV cache that is pushed
+
+    def _on_arrival(self) -> None:
+        self._arrival = None
+        self._send_remote_decode_leg()
+
+    def wait_no_longer(self) -> None:
+        """Ask the decode worker although nobody has said that the KV cache is there: it computes what it lacks."""
+        self.route = self.route._replace(reason="not_announced")
+        self._owner.record.reason = self.route.reason
+        arrival, self._arrival = self._arrival, None
+        assert arrival is not None
+        self._abandon_transfer(arrival, on_timeout=None)
+        self._send_remote_decode_leg()
+
+    def _abandon_transfer(self, arrival: Arrival, *, on_timeout: Callable[[], None] | None) -> None:
+        """Have the decode worker drop the KV cache when it comes: nobody else can take it."""
+        plane = self._plane
+        on_arrival = partial(self.release, self._kv_cache or _NOT_YET)
+        if arrival.is_complete:
+            on_arrival()
+            return
+        AbandonedTransfer(
+            arrival,
+            deadlines=plane.deadlines,
+            deadline_s=plane.loop.time() + plane.settings.notice_timeout_s,
+            on_arrival=on_arrival,
+            on_timeout=on_timeout,
+        )
+
+    def _forget_arrival(self) -> None:
+        if self._arrival is not None:
+            self._arrival.close()
+            self._arrival = None
 
     # The decode leg
 
@@ -227,10 +281,12 @@ class Attempt:
         kv_cache = self._kv_cache if self._has_kv_cache else None
         self._kv_cache = None
         self.may_be_unread = failure is CallFailure.CLOSED_EARLY and isinstance(call, DecodeCall) and call.was_idle
-        if failure is CallFailure.UNREACHABLE:
+        is_unreachable = failure is CallFailure.UNREACHABLE
+        if is_unreachable:
             self._plane.suspect(self.route.decode)
-        elif kv_cache is not None:
-            # It may have been used or not. It must not be used again, and nobody can be asked.
+        if kv_cache is not None and (not is_unreachable or self._plane.arrivals is not None):
+            # It may have been used or not. It must not be used again, and nobody can be asked. One that was pushed is
+            # with this worker, and of no use to another.
             self._strand("decode")
             kv_cache = None
         self.abort()
@@ -252,6 +308,10 @@ class Attempt:
         leg, self._prefill_leg = self._prefill_leg, None
         if leg is not None:
             self._stop_prefill(leg)
+        arrival, self._arrival = self._arrival, None
+        if arrival is not None:
+            has_answer = self._kv_cache is not None
+            self._abandon_transfer(arrival, on_timeout=partial(self._strand, "release") if has_answer else None)
         call, self._call = self._call, None
         if call is None:
             return
@@ -287,8 +347,8 @@ class Attempt:
         if leg is None:
             return
         ready = plane.fleet.ready["decode"]
-        if decode not in ready and ready:
-            # Whoever takes it will do.
+        if decode not in ready and ready and plane.arrivals is None:
+            # Whoever fetches it will do.
             decode = ready[0]
         ReleaseCall(
             decode,
@@ -317,11 +377,13 @@ class Attempt:
             keeps_kv_cache: whether the worker keeps a KV cache unless it is heard.
         """
         plane = self._plane
+        # One that is pushed is announced by itself.
+        is_named = plane.adapter.order is LegOrder.SERIAL and plane.arrivals is None
         AbandonedPrefill(
             leg,
             deadlines=plane.deadlines,
             deadline_s=plane.loop.time() + patience_s,
-            on_answer=self._on_late_answer if plane.adapter.order is LegOrder.SERIAL else None,
+            on_answer=self._on_late_answer if is_named else None,
             on_stranded=partial(self._strand, "prefill") if keeps_kv_cache else None,
         )
 

@@ -38,6 +38,8 @@ class Phase(Enum):
     QUEUED = "queued"
     PREFILL = "prefill"
     """Serial legs: the prefill worker computes."""
+    TRANSFER = "transfer"
+    """The prefill worker has answered, and has not yet announced that the KV cache is at the decode worker."""
     DECODE = "decode"
     """The worker that answers has been asked and has not begun."""
     ANSWER = "answer"
@@ -197,6 +199,11 @@ class Exchange:
 
     # The decode leg
 
+    def on_transfer(self) -> None:
+        """Give the KV cache its time."""
+        self._phase = Phase.TRANSFER
+        self.deadline_s = self._now_s() + self._data_plane.settings.notice_timeout_s
+
     def on_decode_leg(self) -> None:
         """Give the worker that answers its time."""
         self._phase = Phase.DECODE
@@ -305,6 +312,10 @@ class Exchange:
         elif self._phase is Phase.PREFILL:
             reason = f"the prefill worker did not answer within {settings.prefill_timeout_s:g} s"
             self._prefill_failed(reason, retries=0, status=504)
+        elif self._phase is Phase.TRANSFER:
+            assert self._attempt is not None
+            self.record.errors.append(f"no notice of the KV cache came within {settings.notice_timeout_s:g} s")
+            self._attempt.wait_no_longer()
         elif self._phase is Phase.DECODE:
             self._stop_attempt()
             self._refuse(504, f"the decode worker did not answer within {settings.first_byte_timeout_s:g} s")

@@ -21,13 +21,28 @@ _HEARTBEAT_MS: Final = 5_000
 
 
 class MessageSocket:
-    """A connected socket. The connection is made, and made again, in the background."""
+    """A socket that is connected, in the background and again and again, or that others connect to."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], kind: int, endpoint: str) -> None:
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        kind: int,
+        endpoint: str,
+        *,
+        binds: bool = False,
+        most_message_bytes: int = -1,
+    ) -> None:
         """Connect within a running event loop.
 
+        Args:
+            context: of the process.
+            kind: of socket, ``zmq.SUB`` for instance.
+            endpoint: a ZeroMQ address.
+            binds: whether to listen at the endpoint instead of connecting to it.
+            most_message_bytes: of a received message; who sends more is disconnected. Below 0 there is no limit.
+
         Raises:
-            zmq.ZMQError: the endpoint is no ZeroMQ address.
+            zmq.ZMQError: the endpoint is no ZeroMQ address, or cannot be listened at.
         """
         self._socket = context.socket(kind)
         try:
@@ -37,7 +52,11 @@ class MessageSocket:
             self._socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
             if kind == zmq.SUB:
                 self._socket.setsockopt(zmq.SUBSCRIBE, b"")
-            self._socket.connect(endpoint)
+            self._socket.setsockopt(zmq.MAXMSGSIZE, most_message_bytes)
+            if binds:
+                self._socket.bind(endpoint)
+            else:
+                self._socket.connect(endpoint)
         except zmq.ZMQError:
             self._socket.close()
             raise

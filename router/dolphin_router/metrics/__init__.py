@@ -8,6 +8,7 @@ from .merging import merge
 from .router_metrics import RouterMetrics
 from .state_families import (
     admission_families,
+    arrival_families,
     cache_families,
     fleet_families,
     reload_families,
@@ -20,6 +21,7 @@ __all__ = [
     "RouterMetrics",
     "Sample",
     "admission_families",
+    "arrival_families",
     "cache_families",
     "fleet_families",
     "merge",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol, get_args
 
 from dolphin_router.exchange.admission import Admission
+from dolphin_router.exchange.kv_arrivals import KvArrivals
 from dolphin_router.fleet import Fleet
 from dolphin_router.kv_events.event_index import EventIndex
 from dolphin_router.prefix_index import PrefixIndex
@@ -30,6 +31,24 @@ def admission_families(admission: Admission) -> Iterator[Family]:
     """Yield how many requests are under way."""
     yield _gauge("dolphin_requests_in_flight", "Requests that are being worked on.", admission.taken)
     yield _gauge("dolphin_requests_waiting", "Requests that wait for their turn.", admission.waiting)
+
+
+def arrival_families(arrivals: KvArrivals) -> Iterator[Family]:
+    """Yield what came of the notices that KV caches have arrived."""
+    yield _gauge("dolphin_kv_arrivals_awaited", "KV caches that are on their way to a decode worker.", len(arrivals))
+    yield Family(
+        "dolphin_kv_notices_total",
+        "counter",
+        "Notices that a KV cache has arrived: taken, of none that is awaited, or no notice at all.",
+        [
+            Sample((("what", what),), count)
+            for what, count in (
+                ("taken", arrivals.taken),
+                ("unknown", arrivals.unknown),
+                ("malformed", arrivals.malformed),
+            )
+        ],
+    )
 
 
 def fleet_families(fleet: Fleet) -> Iterator[Family]:

@@ -12,6 +12,7 @@ from dolphin_router.adapters import adapter_named
 from dolphin_router.contract import DocumentError, RouterConfig, RoutingTable
 from dolphin_router.data_plane import DataPlane
 from dolphin_router.decision import Action
+from dolphin_router.exchange.kv_arrivals import KvArrivals
 from dolphin_router.exchange.settings import ExchangeSettings
 from dolphin_router.fleet import Fleet
 from dolphin_router.http.limits import HttpLimits
@@ -30,6 +31,7 @@ from dolphin_router.sources.config_file import load_config, workers_of
 from dolphin_router.sources.file_watch import FileWatch
 from dolphin_router.token_count import TokenCounter
 
+from .notice_receiver import NoticeReceiver
 from .options import Options
 from .reloads import Reloads
 from .table_file import TableFile, why_impossible
@@ -86,7 +88,9 @@ class Router:
             limits=config.limits,
             deadlines=self.server.deadlines,
             suspicion=self.prober,
+            arrivals=None if config.notice_endpoint is None else KvArrivals(),
         )
+        self._notices: NoticeReceiver | None = None
         self._tables: dict[str, tuple[str, TableFile]] = {}
         self._has_aggregated = False
         self._config_watch: FileWatch | None = None
@@ -105,6 +109,10 @@ class Router:
         if self._options.tls_certificate is not None:
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             tls.load_cert_chain(self._options.tls_certificate, self._options.tls_key)
+        if self.plane.arrivals is not None and self.config.notice_endpoint is not None:
+            self._notices = NoticeReceiver(
+                self.config.notice_endpoint, adapter=self.adapter, arrivals=self.plane.arrivals
+            )
         await self.server.start(
             self._options.host, self._options.port, tls=tls, shares_port=self._options.processes > 1
         )
@@ -122,6 +130,8 @@ class Router:
         self.prober.close()
         if self._subscriptions is not None:
             await self._subscriptions.close()
+        if self._notices is not None:
+            await self._notices.close()
         self.fleet.close()
         return cut
 
@@ -131,7 +141,7 @@ class Router:
         Raises:
             DocumentError: it cannot be used; the old one stays.
         """
-        for name in ("engine", "cached_tokens", "kv_events_wait_s"):
+        for name in ("engine", "cached_tokens", "kv_events_wait_s", "notice_endpoint"):
             if getattr(config, name) != getattr(self.config, name):
                 raise DocumentError(
                     source=str(self._config_path or "configuration"),
@@ -241,6 +251,7 @@ def settings_of(config: RouterConfig) -> ExchangeSettings:
     timeouts = config.timeouts
     return ExchangeSettings(
         prefill_timeout_s=timeouts.prefill_s,
+        notice_timeout_s=timeouts.notice_s,
         first_byte_timeout_s=timeouts.first_byte_s,
         stream_idle_timeout_s=timeouts.stream_idle_s,
         client_stall_timeout_s=timeouts.client_stall_s,

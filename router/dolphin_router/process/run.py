@@ -15,7 +15,7 @@ import uvloop
 
 from dolphin_router.admin.handler import AdminHandler
 from dolphin_router.admin.several import SeveralHandler
-from dolphin_router.contract import RouterConfig
+from dolphin_router.contract import DocumentError, RouterConfig
 from dolphin_router.http.limits import HttpLimits
 from dolphin_router.server import Server
 
@@ -33,9 +33,16 @@ def run(config: RouterConfig, options: Options, *, config_path: Path | None) -> 
     """Run until SIGTERM or SIGINT, and return the exit code: 1 when answers had to be cut.
 
     Raises:
-        DocumentError: a table cannot be used.
+        DocumentError: a table cannot be used, or several processes cannot do what is asked.
         OSError: an address or a file cannot be used.
     """
+    if options.processes > 1 and config.notice_endpoint is not None:
+        raise DocumentError(
+            source="arguments",
+            field="--workers",
+            problem=f"is {options.processes}, but notices come to {config.notice_endpoint} and so to one process only",
+            remedy="give --workers 1",
+        )
     if options.processes == 1:
         return _run(_serve(config, options, config_path, None))
     return run_processes(

@@ -9,6 +9,7 @@ from dolphin_router.contract import RoutingTable
 from dolphin_router.metrics import (
     Family,
     admission_families,
+    arrival_families,
     cache_families,
     fleet_families,
     reload_families,
@@ -36,6 +37,8 @@ class View:
         yield from admission_families(plane.admission)
         yield from fleet_families(router.fleet)
         yield from cache_families(router.history, router.events)
+        if plane.arrivals is not None:
+            yield from arrival_families(plane.arrivals)
         yield from table_families(plane.active, plane.shadow)
         yield from shadow_families(plane.shadow_comparison)
         yield from reload_families(
