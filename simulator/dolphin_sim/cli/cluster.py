@@ -57,7 +57,14 @@ def router_document(cluster: EmulatedCluster, options: WorkerOptions) -> dict[st
     """Return a router's configuration for a running cluster."""
     roles = {"prefill": cluster.prefill, "decode": cluster.decode, "aggregated": cluster.aggregated}
     addresses = {role: [worker.router_address() for worker in workers] for role, workers in roles.items() if workers}
-    return {"format": "dolphinrouting.dev/router/v1", "engine": options.engine, "workers": addresses}
+    document: dict[str, object] = {
+        "format": "dolphinrouting.dev/router/v1",
+        "engine": options.engine,
+        "workers": addresses,
+    }
+    if cluster.notice_endpoint is not None:
+        document["notice_endpoint"] = cluster.notice_endpoint
+    return document
 
 
 def router_command(cluster: EmulatedCluster, options: WorkerOptions) -> str | None:

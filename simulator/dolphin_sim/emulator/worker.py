@@ -9,6 +9,7 @@ from typing import Any
 
 from dolphin_sim.emulator.application import make_application
 from dolphin_sim.emulator.connection import HttpListener
+from dolphin_sim.emulator.connectors.lmcache import LmcacheConnector
 from dolphin_sim.emulator.engine import EmulatedEngine
 from dolphin_sim.emulator.faults import Faults
 from dolphin_sim.emulator.ledger import Ledger
@@ -56,6 +57,10 @@ class EmulatedWorker:
         address: dict[str, object] = {"url": self.url}
         if self.bootstrap_port is not None:
             address["bootstrap_port"] = self.bootstrap_port
+        connector = self.engine.connector
+        if isinstance(connector, LmcacheConnector) and connector.receive_port is not None:
+            # One tensor-parallel rank, which takes both kinds of messages at one port.
+            address["lmcache_init_ports"] = address["lmcache_alloc_ports"] = (connector.receive_port,)
         if self.engine.kv_events is not None:
             address["kv_events"] = self.engine.kv_events.endpoint
             if self.engine.kv_events.replay_endpoint is not None:

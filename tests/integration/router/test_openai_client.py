@@ -20,8 +20,7 @@ from dolphin_sim.emulator.cluster import EmulatedCluster
 from dolphin_sim.emulator.options import EngineName as EmulatedEngineName
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why is the sky blue? " * 20}]
-# LMCache needs ports and a notice that a router's configuration cannot name yet.
-ENGINES = [engine for engine in get_args(EngineName) if engine != "vllm-lmcache"]
+ENGINES = get_args(EngineName)
 
 Scenario = Callable[[openai.AsyncOpenAI, Router, EmulatedCluster], Awaitable[None]]
 
@@ -40,6 +39,7 @@ async def routed(
                 decode=tuple(worker.router_address() for worker in cluster.decode),
                 aggregated=tuple(worker.router_address() for worker in cluster.aggregated),
             ),
+            notice_endpoint=cluster.notice_endpoint,
         )
         router = Router(config, OPTIONS)
         router.plane.active = ActiveTable.from_table(table_of(action))
