@@ -57,3 +57,27 @@ class Provenance(DocumentPart):
     """Of which the clusters are the best; null where they were not found by a search."""
     scores: dict[Name, Score]
     """By policy, on the same held-out requests."""
+
+    @classmethod
+    def unsearched(cls, environment: str, *, seed: int = 0) -> Provenance:
+        """Return the provenance of a table that was written down instead of searched for; ``seed`` tells two apart."""
+        return cls(
+            sampler="none",
+            sampler_settings={},
+            reward="none",
+            seed=seed,
+            rounds=0,
+            periods_per_round=1,
+            period_s=None,
+            settle_s=None,
+            arrivals=None,
+            arrival_rate_per_s=None,
+            environment=environment,
+            hardware_profile=None,
+            workload="none",
+            workload_digest=None,
+            expected_lengths="none",
+            expected_lengths_accuracy=None,
+            clustering_initialisations=None,
+            scores={},
+        )

@@ -48,31 +48,8 @@ def table_of(*actions: ActionName, seed: int = 0) -> RoutingTable:
                 clusters=clusters,
             ),
             output_model=None,
-            provenance=_provenance(seed),
+            provenance=Provenance.unsearched("test", seed=seed),
             created_at="2026-01-31T12:00:00Z",
             software_version="0",
         )
-    )
-
-
-def _provenance(seed: int) -> Provenance:
-    return Provenance(
-        sampler="none",
-        sampler_settings={},
-        reward="none",
-        seed=seed,
-        rounds=0,
-        periods_per_round=1,
-        period_s=None,
-        settle_s=None,
-        arrivals=None,
-        arrival_rate_per_s=None,
-        environment="test",
-        hardware_profile=None,
-        workload="none",
-        workload_digest=None,
-        expected_lengths="none",
-        expected_lengths_accuracy=None,
-        clustering_initialisations=None,
-        scores={},
     )
