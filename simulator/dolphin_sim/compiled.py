@@ -9,6 +9,8 @@ holds the two equal.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -46,6 +48,8 @@ def compiled_inside(function: Function) -> Function:
 
 
 def _compiled(function: Function, **options: bool) -> Function:
+    if not inspect.isfunction(function):
+        function = _from_source(function)
     config: Any = numba.core.config
     njit: Any = numba.njit
     cache_dir = config.CACHE_DIR
@@ -57,6 +61,18 @@ def _compiled(function: Function, **options: bool) -> Function:
         return cast(Function, decorate(function))
     finally:
         config.CACHE_DIR = cache_dir
+
+
+def _from_source(function: Function) -> Function:
+    """Return a function of a module that is machine code already, as the router's may be, from the source beside it."""
+    built = sys.modules[function.__module__]
+    source = Path(str(built.__file__)).with_name(f"{built.__name__.rpartition('.')[2]}.py")
+    spec = importlib.util.spec_from_file_location(built.__name__, source)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return cast(Function, getattr(module, function.__name__))
 
 
 @cache
