@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Sequence
-from operator import mul
+from math import inf, log1p
 from typing import NamedTuple
 
 from .contract import PROMPT_BUCKETS, OutputModel
@@ -31,10 +29,10 @@ class OutputInputs(NamedTuple):
         if self.system_prompt_bucket is not None:
             buckets[self.system_prompt_bucket] = 1.0
         return (
-            math.log1p(self.prompt_tokens),
-            math.log1p(self.max_tokens or 0),
+            log1p(self.prompt_tokens),
+            log1p(self.max_tokens or 0),
             0.0 if self.max_tokens is None else 1.0,
-            math.log1p(self.turns),
+            log1p(self.turns),
             1.0 if self.has_tools else 0.0,
             1.0 if self.json_response else 0.0,
             *buckets,
@@ -56,21 +54,36 @@ class OutputLengthModel:
 
     def __init__(self, model: OutputModel) -> None:
         # With the transform folded into the weights, a guess is one dot product for each class.
-        self._rows = tuple(
-            tuple(weight / scale for weight, scale in zip(row, model.scale, strict=True)) for row in model.weights
-        )
-        self._intercepts = tuple(
-            intercept - sum(weight * mean for weight, mean in zip(row, model.mean, strict=True))
-            for intercept, row in zip(model.intercepts, self._rows, strict=True)
-        )
+        self._rows: list[tuple[float, ...]] = []
+        for intercept, weights in zip(model.intercepts, model.weights, strict=True):
+            row = [weight / scale for weight, scale in zip(weights, model.scale, strict=True)]
+            folded = sum(weight * mean for weight, mean in zip(row, model.mean, strict=True))
+            self._rows.append((intercept - folded, *row))
         self._representative_tokens = tuple(entry.representative_tokens for entry in model.classes)
 
-    def predict(self, inputs: Sequence[float]) -> int:
-        """Return the index of the likeliest class; ``inputs`` as :meth:`OutputInputs.vector` makes them."""
-        scores = [
-            sum(map(mul, row, inputs), intercept) for row, intercept in zip(self._rows, self._intercepts, strict=True)
-        ]
-        return scores.index(max(scores))
+    def predict(self, inputs: OutputInputs) -> int:
+        """Return the index of the likeliest class: the first of equally likely ones."""
+        # The dot product with `inputs.vector()`, most of which is zeros and ones.
+        prompt_tokens, max_tokens, turns, has_tools, json_response, bucket = inputs
+        log_prompt_tokens = log1p(prompt_tokens)
+        log_max_tokens = 0.0 if max_tokens is None else log1p(max_tokens)
+        log_turns = log1p(turns)
+        best = 0
+        best_score = -inf
+        for index, row in enumerate(self._rows):
+            score = row[0] + row[1] * log_prompt_tokens + row[4] * log_turns
+            if max_tokens is not None:
+                score += row[2] * log_max_tokens + row[3]
+            if has_tools:
+                score += row[5]
+            if json_response:
+                score += row[6]
+            if bucket is not None:
+                score += row[7 + bucket]
+            if score > best_score:
+                best = index
+                best_score = score
+        return best
 
     def representative_tokens(self, index: int) -> float:
         """Return the length that stands for the class with this index."""

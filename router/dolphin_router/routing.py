@@ -53,7 +53,7 @@ class ActiveTable(NamedTuple):
         model = self.output_model
         if model is None:
             return UNKNOWN_OUTPUT_TOKENS
-        return model.representative_tokens(model.predict(inputs.vector()))
+        return model.representative_tokens(model.predict(inputs))
 
 
 class Route(NamedTuple):

@@ -64,8 +64,9 @@ def test_the_class_is_that_of_logistic_regression(seed: int, count: int) -> None
     scaler = StandardScaler().fit(rows)
     classifier = LogisticRegression(C=100.0, max_iter=1000).fit(scaler.transform(rows), labels)
     model = OutputLengthModel(_contract_model(scaler, classifier, count))
-    fresh = [_inputs(generator).vector() for _ in range(200)]
-    assert [model.predict(row) for row in fresh] == classifier.predict(scaler.transform(np.array(fresh))).tolist()
+    fresh = [_inputs(generator) for _ in range(200)]
+    vectors = np.array([row.vector() for row in fresh])
+    assert [model.predict(row) for row in fresh] == classifier.predict(scaler.transform(vectors)).tolist()
 
 
 def test_a_class_stands_for_a_length(build_table: Callable[..., RoutingTable]) -> None:
@@ -79,7 +80,7 @@ def test_the_first_of_equally_good_classes_wins(build_table: Callable[..., Routi
     contract = build_table().output_model
     assert contract is not None
     flat = contract.model_copy(update={"weights": ((0.0,) * len(INPUT_NAMES),) * 3, "intercepts": (0.0, 1.0, 1.0)})
-    assert OutputLengthModel(flat).predict((1.0,) * len(INPUT_NAMES)) == 1
+    assert OutputLengthModel(flat).predict(_inputs(np.random.default_rng(0))) == 1
 
 
 def test_inputs_become_numbers_in_the_order_of_their_names() -> None:

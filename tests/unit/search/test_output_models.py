@@ -36,7 +36,7 @@ def router_guesses(requests: Requests, model: OutputLengthModel) -> list[int]:
                 has_tools=bool(requests.tools[row]),
                 json_response=bool(requests.json_format[row]),
                 system_prompt_bucket=int(requests.system_hash[row] % 8) if requests.system_hash[row] else None,
-            ).vector()
+            )
         )
         for row in range(len(requests))
     ]
