@@ -16,7 +16,14 @@ import msgspec
 
 from .contract.recorded_request import RECORDED_FORMAT
 from .messages.recorded import RecordedHead, RecordedRow
-from .prefix_index.block_keys import BLOCK_BYTES, COARSE_BLOCK_BYTES, FINE_BLOCKS
+from .prefix_index.block_keys import (
+    BLOCK_BYTES,
+    COARSE_BLOCK_BYTES,
+    COARSE_BLOCKS,
+    FINE_BLOCKS,
+    LONG_BLOCK_BYTES,
+    next_key,
+)
 from .request_latency import latency_of
 from .request_record import RequestRecord
 
@@ -29,10 +36,13 @@ MOST_BLOCKS: Final = 1024
 HASHED_BYTES_PER_S: Final = 8_388_608
 """At 4 to 5 µs for a block, about 2 % of a core at most. Blocks that were seen before are not hashed again."""
 MOST_KNOWN_DIGESTS: Final = 32_768
-"""Blocks whose digests are remembered, at about 170 bytes each."""
+"""Blocks of the prefix index whose digests are remembered, at 170 to 220 bytes each."""
 
 _DIGEST_BYTES = 8
+_DIGITS = 2 * _DIGEST_BYTES
 _FINE_KEYS = COARSE_BLOCK_BYTES // BLOCK_BYTES
+_LONG_PLACE = FINE_BLOCKS + COARSE_BLOCKS
+_DIGESTS_OF_LONG = LONG_BLOCK_BYTES // RECORDED_BLOCK_BYTES
 _LINES_A_PIECE = 256
 _LONGEST_NAME = 253
 
@@ -153,21 +163,32 @@ class BlockDigests:
         count = min(len(prompt) // RECORDED_BLOCK_BYTES, MOST_BLOCKS)
         if not count:
             return ""
-        digests: list[str] = []
-        block_keys = _recorded_keys(keys)[:count]
-        for place in range(count):
-            key = block_keys[place] if place < len(block_keys) else None
-            digest = None if key is None else self._known(key)
-            if digest is None:
-                if not self._may_hash(now_s):
+        pieces: list[str] = []
+        start = 0
+        for key, blocks in _recorded_keys(keys, prompt, count):
+            piece = None if key is None else self._known(key)
+            if piece is None:
+                previous = pieces[-1][-_DIGITS:] if pieces else self._seed_digest(seed)
+                piece = self._hashed(previous, prompt, start, blocks, now_s)
+                if len(piece) < blocks * _DIGITS:
+                    pieces.append(piece)
                     break
-                previous = digests[-1] if digests else self._seed_digest(seed)
-                start = place * RECORDED_BLOCK_BYTES
-                digest = self._digest(previous.encode() + bytes(prompt[start : start + RECORDED_BLOCK_BYTES]))
                 if key is not None:
-                    self._remember(key, digest)
-            digests.append(digest)
-        return "".join(digests)
+                    self._remember(key, piece)
+            pieces.append(piece)
+            start += blocks * RECORDED_BLOCK_BYTES
+        return "".join(pieces)
+
+    def _hashed(self, previous: str, prompt: bytes | memoryview, start: int, blocks: int, now_s: float) -> str:
+        """Return the digests of some blocks, or of as many as the allowance lets through."""
+        digests = ""
+        for _ in range(blocks):
+            if not self._may_hash(now_s):
+                break
+            previous = self._digest(previous.encode() + bytes(prompt[start : start + RECORDED_BLOCK_BYTES]))
+            digests += previous
+            start += RECORDED_BLOCK_BYTES
+        return digests
 
     def _digest(self, content: bytes) -> str:
         return hashlib.blake2b(content, digest_size=_DIGEST_BYTES, key=self._secret).hexdigest()
@@ -205,9 +226,22 @@ class BlockDigests:
         return True
 
 
-def _recorded_keys(keys: Sequence[int]) -> Sequence[int]:
-    """Return the keys of the blocks that the digests stand for: the index's first blocks are shorter."""
-    return (*keys[_FINE_KEYS - 1 : FINE_BLOCKS : _FINE_KEYS], *keys[FINE_BLOCKS:])
+def _recorded_keys(keys: Sequence[int], prompt: bytes | memoryview, count: int) -> list[tuple[int | None, int]]:
+    """Return what ``count`` recorded blocks can be known by, and how many each key stands for.
+
+    The first blocks of the index are shorter than recorded ones, the last ones longer. What is left at the end gets
+    keys of its own, and none where there is no index.
+    """
+    recorded: list[tuple[int | None, int]] = [(key, 1) for key in keys[_FINE_KEYS - 1 : FINE_BLOCKS : _FINE_KEYS]]
+    recorded += [(key, 1) for key in keys[FINE_BLOCKS:_LONG_PLACE]]
+    long_keys = keys[_LONG_PLACE : _LONG_PLACE + (count - len(recorded)) // _DIGESTS_OF_LONG]
+    left = count - len(recorded) - _DIGESTS_OF_LONG * len(long_keys)
+    recorded += [(key, _DIGESTS_OF_LONG) for key in long_keys]
+    last = recorded[-1][0] if recorded else None
+    for start in range((count - left) * RECORDED_BLOCK_BYTES, count * RECORDED_BLOCK_BYTES, RECORDED_BLOCK_BYTES):
+        last = None if last is None else next_key(last, prompt[start : start + RECORDED_BLOCK_BYTES])
+        recorded.append((last, 1))
+    return recorded
 
 
 def _pieces(header: bytes, lines: tuple[bytes, ...]) -> Iterator[bytes]:

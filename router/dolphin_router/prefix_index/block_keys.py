@@ -19,10 +19,13 @@ from dolphin_router.completion_request import CompletionRequest
 BLOCK_BYTES: Final = 512
 """About 128 tokens of English text; an engine's own block is often 16 tokens."""
 FINE_BLOCKS: Final = 16
-"""Blocks of the least size. Later ones are longer, so that a long prompt costs less time and memory; what a match
-falls short by is then at most a quarter of what it finds."""
+"""Blocks of the least size. Later ones are longer, and again longer after :data:`COARSE_BLOCKS` of those, so that a
+long prompt costs less time and memory; what a match falls short by is then at most a quarter of what it finds."""
 COARSE_BLOCK_BYTES: Final = 2048
+COARSE_BLOCKS: Final = 12
+LONG_BLOCK_BYTES: Final = 8192
 _FINE_BYTES: Final = FINE_BLOCKS * BLOCK_BYTES
+_COARSE_BYTES: Final = _FINE_BYTES + COARSE_BLOCKS * COARSE_BLOCK_BYTES
 
 _SECRET: Final = secrets.token_bytes(16)
 
@@ -67,14 +70,25 @@ def block_keys(seed: bytes, content: bytes | memoryview) -> tuple[int, ...]:
     for start in range(0, min(size, _FINE_BYTES) - BLOCK_BYTES + 1, BLOCK_BYTES):
         key = hash((key, secret + content[start : start + BLOCK_BYTES]))
         append(key)
-    for start in range(_FINE_BYTES, size - COARSE_BLOCK_BYTES + 1, COARSE_BLOCK_BYTES):
+    for start in range(_FINE_BYTES, min(size, _COARSE_BYTES) - COARSE_BLOCK_BYTES + 1, COARSE_BLOCK_BYTES):
         key = hash((key, secret + content[start : start + COARSE_BLOCK_BYTES]))
         append(key)
+    for start in range(_COARSE_BYTES, size - LONG_BLOCK_BYTES + 1, LONG_BLOCK_BYTES):
+        key = hash((key, secret + content[start : start + LONG_BLOCK_BYTES]))
+        append(key)
     return tuple(keys)
+
+
+def next_key(key: int, block: bytes | memoryview) -> int:
+    """Return the key of a block that follows the one with this key."""
+    return hash((key, _SECRET + block))
 
 
 def bytes_of_blocks(count: int) -> int:
     """Return how many bytes the first ``count`` blocks of a prompt have."""
     if count <= FINE_BLOCKS:
         return count * BLOCK_BYTES
-    return _FINE_BYTES + (count - FINE_BLOCKS) * COARSE_BLOCK_BYTES
+    coarse = count - FINE_BLOCKS
+    if coarse <= COARSE_BLOCKS:
+        return _FINE_BYTES + coarse * COARSE_BLOCK_BYTES
+    return _COARSE_BYTES + (coarse - COARSE_BLOCKS) * LONG_BLOCK_BYTES

@@ -13,10 +13,19 @@ from typing import Final
 
 from dolphin_router.worker_bits import BitPool, credit
 
-from .block_keys import BLOCK_BYTES, COARSE_BLOCK_BYTES, FINE_BLOCKS, bytes_of_blocks
+from .block_keys import (
+    BLOCK_BYTES,
+    COARSE_BLOCK_BYTES,
+    COARSE_BLOCKS,
+    FINE_BLOCKS,
+    LONG_BLOCK_BYTES,
+    bytes_of_blocks,
+)
 
 MAX_BLOCKS: Final = 131_072
 """Of all workers together. One takes about 175 bytes (measured by ``benchmarks/prefix_index.py``): at most 23 MB."""
+
+_LONG_PLACE: Final = FINE_BLOCKS + COARSE_BLOCKS
 
 
 class _Holdings:
@@ -87,8 +96,13 @@ class PrefixIndex:
         holders_of = holders.get
         held = _leading(keys, blocks)
         if held < len(keys):
-            new_fine, new_coarse = keys[held:FINE_BLOCKS], keys[max(held, FINE_BLOCKS) :]
-            for new, block_bytes in ((new_coarse, COARSE_BLOCK_BYTES), (new_fine, BLOCK_BYTES)):
+            for new, block_bytes in (
+                (keys[max(held, _LONG_PLACE) :], LONG_BLOCK_BYTES),
+                (keys[max(held, FINE_BLOCKS) : _LONG_PLACE], COARSE_BLOCK_BYTES),
+                (keys[held:FINE_BLOCKS], BLOCK_BYTES),
+            ):
+                if not new:
+                    continue
                 tokens = max(1, round(block_bytes / bytes_per_token))
                 for key in reversed(new):
                     blocks[key] = tokens

@@ -27,14 +27,16 @@ def _sent(index: PrefixIndex, worker: str, content: bytes, *, seed: bytes = SEED
 
 
 def _whole_blocks(size: int) -> int:
-    """Bytes of the whole blocks within so many bytes: of 512 up to 8,192, then of 2,048."""
-    return size // 512 * 512 if size <= 8192 else 8192 + (size - 8192) // 2048 * 2048
+    """Bytes of the whole blocks within so many bytes: of 512 up to 8,192, then of 2,048, from 32,768 on of 8,192."""
+    if size <= 8192:
+        return size // 512 * 512
+    return size // 2048 * 2048 if size <= 32_768 else size // 8192 * 8192
 
 
 contents = st.builds(
     lambda alphabet, size: (alphabet * (size // len(alphabet) + 1))[:size],
     st.binary(min_size=1, max_size=64),
-    st.integers(0, 40_000),
+    st.integers(0, 70_000),
 )
 
 

@@ -195,7 +195,7 @@ def test_equal_prefixes_have_equal_blocks_on_every_router() -> None:
 
 
 @settings(deadline=None, max_examples=30)
-@given(sizes=st.lists(st.integers(0, 40_000), min_size=1, max_size=6), with_index=st.lists(st.booleans(), min_size=6))
+@given(sizes=st.lists(st.integers(0, 70_000), min_size=1, max_size=6), with_index=st.lists(st.booleans(), min_size=6))
 def test_blocks_do_not_depend_on_what_came_before(sizes: list[int], with_index: list[bool]) -> None:
     digests = BlockDigests(SECRET)
     for size, indexed in zip(sizes, with_index, strict=False):
