@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -21,6 +22,10 @@ CONTROL_MEMBERS: Final = frozenset(
     }
 )
 """Members by which workers find each other. A client's are removed: with them it could name any host as a worker."""
+
+
+_LONG_PROMPT_BYTES: Final = 4096
+_PROMPT_NAMES: Final = {True: re.compile(rb'"messages"\s*:\s*'), False: re.compile(rb'"prompt"\s*:\s*')}
 
 
 class RequestError(ValueError):
@@ -92,7 +97,28 @@ class CompletionRequest:
 
     def members(self) -> dict[str, Raw]:
         """Return all members of :attr:`body` by name, each value byte for byte. Of repeated names the last counts."""
+        prompt = self.prompt
+        if prompt is not None and len(memoryview(prompt)) >= _LONG_PROMPT_BYTES:
+            members = self._members_around(prompt)
+            if members is not None:
+                return members
         return _read_all(self.body)
+
+    def _members_around(self, prompt: Raw) -> dict[str, Raw] | None:
+        """Return all members without reading the prompt again, which is most of the body; None where it cannot be told
+        for certain which part of the body it is."""
+        body = self.body
+        place = _PROMPT_NAMES[self.is_chat].search(body)
+        content = memoryview(prompt)
+        if place is None or not body.startswith(content, place.end()):
+            return None
+        members = _read_all(body[: place.end()] + b"0" + body[place.end() + len(content) :])
+        name = "messages" if self.is_chat else "prompt"
+        # Otherwise it was a part of another member, or one of two prompts.
+        if bytes(members[name]) != b"0":
+            return None
+        members[name] = prompt
+        return members
 
     def with_members(self, **members: bytes) -> bytes:
         """Return the body with these members added, none of which it has; everything else stays byte for byte."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from typing import Any, ClassVar, Final
 
@@ -24,6 +25,8 @@ class ObjectEdit(AnswerEdit):
     word: ClassVar[bytes]
     """The name of the member with its quotes: an object without it is not even parsed. It cannot occur in generated
     text, where quotes are escaped."""
+    value: ClassVar[re.Pattern[bytes]]
+    """Finds the member with any value but null, which an undivided engine has as well."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -33,7 +36,7 @@ class ObjectEdit(AnswerEdit):
         """Return a JSON object edited, or the same bytes when there is nothing to change or it is not one."""
 
     def whole(self, body: bytes) -> bytes:
-        return self.edit(body) if self.word in body else body
+        return self.edit(body) if self._concerns(body) else body
 
     def events(self, piece: bytes) -> bytes:
         if self._held:
@@ -46,13 +49,17 @@ class ObjectEdit(AnswerEdit):
         held, self._held = self._held, b""
         return self._edit_lines(held)
 
+    def _concerns(self, data: bytes) -> bool:
+        # The search for bytes is much faster than that for a pattern, and mostly finds nothing.
+        return self.word in data and self.value.search(data) is not None
+
     def _edit_lines(self, lines: bytes) -> bytes:
-        if self.word not in lines:
+        if not self._concerns(lines):
             return lines
         return b"".join([self._edit_line(line) for line in lines.splitlines(keepends=True)])
 
     def _edit_line(self, line: bytes) -> bytes:
-        if not line.startswith(b"data:") or self.word not in line:
+        if not line.startswith(b"data:") or not self._concerns(line):
             return line
         data = line[5:].strip()
         edited = self.edit(data)
@@ -63,6 +70,7 @@ class TransferParametersRemoved(ObjectEdit):
     """Takes out a top-level ``kv_transfer_params``; null, as an undivided engine has it, stays."""
 
     word = b'"kv_transfer_params"'
+    value = re.compile(rb'"kv_transfer_params"\s*:\s*[^n\s]')
 
     def edit(self, data: bytes) -> bytes:
         members = _members(data)
@@ -81,6 +89,7 @@ class CachedTokensReplaced(ObjectEdit):
     """
 
     word = b'"prompt_tokens_details"'
+    value = re.compile(rb'"prompt_tokens_details"\s*:\s*[^n\s]')
 
     def __init__(self, cached_tokens: int | None) -> None:
         super().__init__()

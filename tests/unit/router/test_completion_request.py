@@ -87,3 +87,30 @@ def test_numbers_keep_their_digits() -> None:
     assert msgspec.json.encode(members["temperature"]) == b"0.30000000000000004"
     assert msgspec.json.encode(members["seed"]) == b"123456789012345678901234567890"
     assert msgspec.json.encode(members["top_p"]) == b"1e-1"
+
+
+_LONG = b'[{"role": "user", "content": "%b"}]' % (b"lorem \\" + b'"ipsum ' + b"x" * 8000)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        b'"messages": %b, "seed": 1',
+        b'"seed": 1 , "messages"\n:\t%b',
+        b'"metadata": {"messages": %b}, "messages": %b',
+        b'"messages": %b, "metadata": {"messages": %b}',
+        b'"messages": [], "messages": %b',
+        b'"messages": %b, "messages": %b',
+        b'"a \\"messages": %b, "messages": %b',
+        b'"user": "messages", "messages": %b',
+        b'"user": "\\"messages\\": [", "messages": %b',
+    ],
+)
+def test_members_around_a_long_prompt_are_those_of_the_body(members: bytes) -> None:
+    body = b"{" + members.replace(b"%b", _LONG) + b"}"
+    found = CompletionRequest(body, is_chat=True).members()
+    expected = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    assert {name: bytes(value) for name, value in found.items()} == {
+        name: bytes(value) for name, value in expected.items()
+    }
+    assert list(found) == list(expected)
