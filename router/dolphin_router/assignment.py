@@ -1,7 +1,7 @@
 """Which cluster a request belongs to.
 
-Plain arithmetic on sequences: the router runs these functions as they stand, over tuples; the simulator compiles the
-very same functions, over arrays. The four coordinates are separate arguments because four local variables are much
+Plain arithmetic on rows of numbers: the router runs these functions as they stand, over tuples; the simulator compiles
+the very same functions, over arrays. The four coordinates are separate arguments because four local variables are much
 faster than a sequence in both.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 
 def nearest_centre(
-    z0: float, z1: float, z2: float, z3: float, centres: Sequence[Sequence[float]], count: int
+    z0: float, z1: float, z2: float, z3: float, centres: tuple[tuple[float, ...], ...], count: int
 ) -> tuple[int, float]:
     """Return the index of the nearest of the first ``count`` centres and the squared distance to it.
 
@@ -38,7 +38,7 @@ def likeliest_component(
     z1: float,
     z2: float,
     z3: float,
-    whiteners: Sequence[Sequence[float]],
+    whiteners: tuple[tuple[float, ...], ...],
     count: int,
 ) -> tuple[int, float]:
     """Return the index of the likeliest of the first ``count`` mixture components and its log density.

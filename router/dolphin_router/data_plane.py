@@ -122,7 +122,7 @@ class DataPlane:
         path = request.path
         is_chat = _COMPLETIONS.get(path)
         if is_chat is not None and request.method == b"POST":
-            return self._complete(request, response, is_chat=is_chat)
+            return self._complete(request, path, response, is_chat=is_chat)
         if path == b"/health":
             response.answer(200, b"")
         elif path == b"/ready":
@@ -135,7 +135,7 @@ class DataPlane:
             self._refuse(response, "path", 404, "no such path")
         return None
 
-    def _complete(self, request: HttpRequest, response: Response, *, is_chat: bool) -> ClientGone | None:
+    def _complete(self, request: HttpRequest, path: bytes, response: Response, *, is_chat: bool) -> ClientGone | None:
         try:
             completion = CompletionRequest(request.body, is_chat=is_chat)
         except RequestError as error:
@@ -144,7 +144,7 @@ class DataPlane:
         record = RequestRecord(
             arrived_s=self.loop.time(),
             arrived_unix_s=time.time(),
-            path=request.path.decode(),
+            path=path.decode(),
             model=completion.fields.model or "",
             streamed=bool(completion.fields.stream),
         )

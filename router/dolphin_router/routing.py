@@ -122,8 +122,10 @@ def choose_route(
         raise NoRoute("no decode worker is ready")
     tokens = prompt.tokens
     # What local prefill would have to compute is judged by the worker that would compute it.
-    local, local_cached = _choose_decode(prompt, locals_ or decodes)
-    prefill, prefill_cached = _choose_prefill(prompt, prefills)
+    candidates = locals_ or decodes
+    cached = prompt.cached_tokens(prefills + candidates)
+    local, local_cached = _choose_decode(tokens, cached[len(prefills) :], candidates)
+    prefill, prefill_cached = _choose_prefill(tokens, cached, prefills)
     features = Features(
         tokens,
         effective_tokens(tokens, prefill_cached),
@@ -144,7 +146,7 @@ def choose_route(
     if action is Action.LOCAL:
         prefill = None
     elif locals_ is not decodes:
-        decode = _choose_decode(prompt, decodes)[0]
+        decode = _choose_decode(tokens, prompt.cached_tokens(decodes), decodes)[0]
     return Route(action, reason, prefill, decode, features, load, decision, None if active is None else active.table)
 
 
@@ -154,7 +156,9 @@ def reroute_decode(route: Route, prompt: Prompt, *, fleet: Fleet, exclusions: Ex
     Nothing is decided anew: the prompt has been computed.
     """
     decodes = _usable(fleet.ready["decode"], exclusions)
-    return route._replace(decode=_choose_decode(prompt, decodes)[0]) if decodes else None
+    if not decodes:
+        return None
+    return route._replace(decode=_choose_decode(prompt.tokens, prompt.cached_tokens(decodes), decodes)[0])
 
 
 def _guarded(
@@ -200,18 +204,16 @@ def _usable(workers: list[WorkerState], exclusions: Exclusions) -> list[WorkerSt
     return [state for state in workers if state.name not in exclusions.workers]
 
 
-def _choose_prefill(prompt: Prompt, workers: list[WorkerState]) -> tuple[WorkerState | None, int]:
+def _choose_prefill(tokens: int, cached: Sequence[int], workers: list[WorkerState]) -> tuple[WorkerState | None, int]:
     if not workers:
         return None, 0
-    cached = prompt.cached_tokens(workers)
-    index = choose_prefill_worker(prompt.tokens, cached, [w.queue_tokens for w in workers], len(workers))
+    index = choose_prefill_worker(tokens, cached, [w.queue_tokens for w in workers], len(workers))
     return workers[index], cached[index]
 
 
-def _choose_decode(prompt: Prompt, workers: list[WorkerState]) -> tuple[WorkerState, int]:
-    cached = prompt.cached_tokens(workers)
+def _choose_decode(tokens: int, cached: Sequence[int], workers: list[WorkerState]) -> tuple[WorkerState, int]:
     index = choose_decode_worker(
-        prompt.tokens,
+        tokens,
         cached,
         [w.queue_tokens for w in workers],
         [w.context_tokens for w in workers],

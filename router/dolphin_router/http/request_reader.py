@@ -48,7 +48,9 @@ class RequestReader:
         """The client waits with its body for an interim answer."""
         self._parser = httptools.HttpRequestParser(self)
         self._limits = HttpLimits()
+        self._method = b""
         self._target = b""
+        self._is_http_1_0 = False
         self._headers: Headers = []
         self._head_bytes = 0
         self._body: bytes | bytearray = b""
@@ -95,19 +97,26 @@ class RequestReader:
 
     def on_url(self, target: bytes) -> None:
         self._target += target
-        self._count_head_bytes(len(target))
+        self._head_bytes += len(target) + 4
+        if self._head_bytes > self._limits.head_bytes:
+            self._refuse(*_head_refusal(self._limits))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.is_in_head:
             self._headers.append((name, value))
-            self._count_head_bytes(len(name) + len(value))
+            self._head_bytes += len(name) + len(value) + 4
+            limits = self._limits
+            if self._head_bytes > limits.head_bytes or len(self._headers) > limits.headers:
+                self._refuse(*_head_refusal(limits))
         # Trailers say nothing that a router needs.
 
     def on_headers_complete(self) -> None:
         self.is_in_head = False
-        if self._parser.get_method() == b"CONNECT":
+        self._method = self._parser.get_method()
+        if self._method == b"CONNECT":
             self._refuse(405, "this is not a proxy for CONNECT")
         version = self._parser.get_http_version()
+        self._is_http_1_0 = version == "1.0"
         if version != "1.1" and version != "1.0":
             self._refuse(505, "this server speaks HTTP/1.1")
         if self._target[:1] != b"/":
@@ -165,21 +174,16 @@ class RequestReader:
         self.waiting_bytes += len(body)
         self.requests.append(
             HttpRequest(
-                parser.get_method(),
+                self._method,
                 self._target,
                 self._headers,
                 body,
-                parser.get_http_version() == "1.0",
+                self._is_http_1_0,
                 parser.should_keep_alive(),
             )
         )
 
     # Limits
-
-    def _count_head_bytes(self, count: int) -> None:
-        self._head_bytes += count + 4
-        if self._head_bytes > self._limits.head_bytes or len(self._headers) > self._limits.headers:
-            self._refuse(*_head_refusal(self._limits))
 
     def _count_raw_bytes(self, count: int) -> None:
         """Bound what the parser keeps to itself, such as a header that does not end, and what it throws away.
