@@ -93,7 +93,7 @@ class Recorder:
         blocks = self._digests.of(record.prompt_seed, prompt, record.prompt_keys, now_s=record.finished_s)
         line = _encode(
             RecordedRow(
-                round(record.arrived_unix_s, 6),
+                int(record.arrived_unix_s * 1e6 + 0.5) / 1e6,
                 _plain(record.model),
                 record.path.endswith("/chat/completions"),
                 len(prompt),
@@ -251,7 +251,8 @@ def _pieces(header: bytes, lines: tuple[bytes, ...]) -> Iterator[bytes]:
 
 
 def _rounded(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else round(milliseconds, 3)
+    # `round` takes four times as long.
+    return None if milliseconds is None else int(milliseconds * 1e3 + 0.5) / 1e3
 
 
 def _plain(name: str) -> str:

@@ -26,7 +26,7 @@ class ObjectEdit(AnswerEdit):
     """The name of the member with its quotes: an object without it is not even parsed. It cannot occur in generated
     text, where quotes are escaped."""
     value: ClassVar[re.Pattern[bytes]]
-    """Finds the member with any value but null, which an undivided engine has as well."""
+    """The member with any value but null, which an undivided engine has as well."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -50,8 +50,13 @@ class ObjectEdit(AnswerEdit):
         return self._edit_lines(held)
 
     def _concerns(self, data: bytes) -> bool:
-        # The search for bytes is much faster than that for a pattern, and mostly finds nothing.
-        return self.word in data and self.value.search(data) is not None
+        # A search for bytes is much faster than one for a pattern, and mostly finds nothing.
+        place = data.find(self.word)
+        while place >= 0:
+            if self.value.match(data, place) is not None:
+                return True
+            place = data.find(self.word, place + 1)
+        return False
 
     def _edit_lines(self, lines: bytes) -> bytes:
         if not self._concerns(lines):
