@@ -78,6 +78,7 @@ def test_one_engine_says_where_it_listens() -> None:
         ("vllm-nixl", None, True),
         ("vllm-nixl", "0.33", False),
         ("vllm-mooncake", None, False),
+        ("vllm-lmcache", None, False),
         ("sglang", None, False),
         ("atom", "0.33", False),
         ("atom", None, True),
@@ -94,6 +95,9 @@ def test_the_router_reads_what_is_printed_for_it(engine: str, events: str | None
             assert [worker.url for worker in config.workers.decode] == [cluster.decode[0].url]
             assert (config.workers.prefill[0].bootstrap_port is not None) == (engine in ("vllm-mooncake", "sglang"))
             assert (config.workers.decode[0].kv_events is not None) == (events is not None)
+            assert (config.workers.decode[0].lmcache_init_ports is not None) == (engine == "vllm-lmcache")
+            assert config.notice_endpoint == cluster.notice_endpoint
+            assert (cluster.notice_endpoint is not None) == (engine == "vllm-lmcache")
             assert (router_command(cluster, options) is not None) == has_command
 
     asyncio.run(scene())
