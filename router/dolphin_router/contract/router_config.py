@@ -101,9 +101,9 @@ class Timeouts(DocumentPart):
     """For a connection to a worker."""
     prefill_s: Positive = 300.0
     """From sending the prefill leg to the end of its answer."""
-    notice_s: Positive = 5.0
+    notice_s: Positive = 10.0
     """vLLM with LMCache: from the end of the prefill leg's answer to the notice that the KV cache has arrived. Without
-    it the decode worker is asked all the same, and computes what it lacks."""
+    it another decode worker computes the prompt."""
     first_byte_s: Positive = 300.0
     """From sending the decode leg to the first piece of its answer."""
     stream_idle_s: Positive = 120.0

@@ -28,7 +28,7 @@ class AbandonedTransfer:
             deadlines: watch over it.
             deadline_s: when to give up, on the event loop's clock.
             on_arrival: called when the KV cache is there.
-            on_timeout: called when it was not announced in time.
+            on_timeout: called when it was not announced in time; none when it is most likely not on its way at all.
         """
         self._arrival = arrival
         self._deadlines = deadlines

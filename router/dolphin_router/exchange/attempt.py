@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -198,18 +197,10 @@ class Attempt:
         self._arrival = None
         self._send_remote_decode_leg()
 
-    def wait_no_longer(self) -> None:
-        """Ask the decode worker although nobody has said that the KV cache is there: it computes what it lacks."""
-        self.route = self.route._replace(reason="not_announced")
-        self._owner.record.reason = self.route.reason
-        arrival, self._arrival = self._arrival, None
-        assert arrival is not None
-        self._abandon_transfer(arrival, on_timeout=None)
-        self._send_remote_decode_leg()
-
-    def _abandon_transfer(self, arrival: Arrival, *, on_timeout: Callable[[], None] | None) -> None:
-        """Have the decode worker drop the KV cache when it comes: nobody else can take it."""
+    def _abandon_transfer(self, arrival: Arrival) -> None:
+        """Have the decode worker drop the KV cache when it has come: nobody else can take it."""
         plane = self._plane
+        is_on_its_way = self._kv_cache is not None
         on_arrival = partial(self.release, self._kv_cache or _NOT_YET)
         if arrival.is_complete:
             on_arrival()
@@ -219,7 +210,7 @@ class Attempt:
             deadlines=plane.deadlines,
             deadline_s=plane.loop.time() + plane.settings.notice_timeout_s,
             on_arrival=on_arrival,
-            on_timeout=on_timeout,
+            on_timeout=partial(self._strand, "release") if is_on_its_way else None,
         )
 
     def _forget_arrival(self) -> None:
@@ -310,8 +301,7 @@ class Attempt:
             self._stop_prefill(leg)
         arrival, self._arrival = self._arrival, None
         if arrival is not None:
-            has_answer = self._kv_cache is not None
-            self._abandon_transfer(arrival, on_timeout=partial(self._strand, "release") if has_answer else None)
+            self._abandon_transfer(arrival)
         call, self._call = self._call, None
         if call is None:
             return

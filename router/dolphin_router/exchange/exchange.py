@@ -204,6 +204,15 @@ class Exchange:
         self._phase = Phase.TRANSFER
         self.deadline_s = self._now_s() + self._data_plane.settings.notice_timeout_s
 
+    def _transfer_failed(self, reason: str) -> None:
+        """Have the prompt computed where nothing of the KV cache is."""
+        self.record.errors.append(reason)
+        route = self._retries.after_transfer_failure(self._stop_attempt())
+        if route is not None:
+            self._try(route)
+        else:
+            self._refuse(504, reason)
+
     def on_decode_leg(self) -> None:
         """Give the worker that answers its time."""
         self._phase = Phase.DECODE
@@ -313,9 +322,7 @@ class Exchange:
             reason = f"the prefill worker did not answer within {settings.prefill_timeout_s:g} s"
             self._prefill_failed(reason, retries=0, status=504)
         elif self._phase is Phase.TRANSFER:
-            assert self._attempt is not None
-            self.record.errors.append(f"no notice of the KV cache came within {settings.notice_timeout_s:g} s")
-            self._attempt.wait_no_longer()
+            self._transfer_failed(f"no notice of the KV cache came within {settings.notice_timeout_s:g} s")
         elif self._phase is Phase.DECODE:
             self._stop_attempt()
             self._refuse(504, f"the decode worker did not answer within {settings.first_byte_timeout_s:g} s")

@@ -12,7 +12,7 @@ from dolphin_router.http.upstream import Call, CallFailure
 
 StrandedPhase = Literal["prefill", "decode", "release"]
 """Where a KV cache was lost: with a prefill worker that was given up, with a decode worker that failed after it had
-been told of it, or because no decode worker could be told to drop it."""
+been told of it, or because no decode worker could be told to drop it, be it that it was never announced."""
 
 
 class ReleaseCall:

@@ -67,6 +67,17 @@ class Retries:
         self._forced_local = "prefill_failed"
         return self._route()
 
+    def after_transfer_failure(self, failed: Attempt) -> Route | None:
+        """Return where the prompt can be computed when its KV cache was pushed and never announced; none when there is
+        no other worker.
+
+        LMCache's decode worker knows a KV cache by its tokens from the moment at which the first byte is to be written
+        (``PDBackend._async_allocate_and_put``). Asked too early, it answers from memory that holds something else.
+        """
+        self._excluded.add(failed.route.decode.name)
+        self._forced_local = "not_announced"
+        return self._route()
+
     def after_decode_failure(self, failed: Attempt, *, has_kv_cache: bool) -> Route | None:
         """Return where to try again; none when that is not to be.
 

@@ -12,10 +12,10 @@ class ExchangeSettings:
 
     prefill_timeout_s: float = 300.0
     """From sending the prefill leg to the end of its answer."""
-    notice_timeout_s: float = 5.0
+    notice_timeout_s: float = 10.0
     """From the prefill worker's answer to the last notice that the KV cache has arrived, where the engine sends any.
-    The prefill worker has pushed most of it by the time of its answer; the rest of a long prompt's takes a second or
-    two even on a slow network."""
+    The push of a long prompt takes a second or two even on a slow network, and LMCache's decode worker tries for 5 s to
+    find memory for it."""
     first_byte_timeout_s: float = 300.0
     """From sending the decode leg to the first piece of its answer."""
     stream_idle_timeout_s: float = 120.0
