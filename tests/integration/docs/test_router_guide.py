@@ -118,9 +118,10 @@ def flip(document: dict[str, Any], path: Path) -> None:
     save_table(path, seal(TableContent.model_validate_json(json.dumps(content))))
 
 
-def test_the_guide_s_configuration_is_valid(tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", blocks("yaml"))
+def test_the_guide_s_configurations_are_valid(block: str, tmp_path: Path) -> None:
     path = tmp_path / "router.yaml"
-    path.write_text(blocks("yaml")[0])
+    path.write_text(block)
     assert load_config(path).workers.prefill
 
 
