@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 import time
+from collections.abc import Iterator
 from time import perf_counter
 from typing import Final, Protocol
 
@@ -113,7 +115,7 @@ class DataPlane:
         self._prompts = prompts
         self._observer = observer
         self._suspicion = suspicion
-        self._random_bytes = b""
+        self._random_numbers: Iterator[tuple[int]] = iter(())
 
     # From clients
 
@@ -235,10 +237,11 @@ class DataPlane:
         """Return a random number below 2**63."""
         # From the system, since KV caches are named by it and no client may guess another's; many at a time, since a
         # call of the system costs more than all the rest of this.
-        if len(self._random_bytes) < 8:
-            self._random_bytes = os.urandom(4096)
-        value, self._random_bytes = self._random_bytes[:8], self._random_bytes[8:]
-        return int.from_bytes(value, "big") >> 1
+        number = next(self._random_numbers, None)
+        if number is None:
+            self._random_numbers = struct.iter_unpack("Q", os.urandom(4096))
+            number = next(self._random_numbers)
+        return number[0] >> 1
 
     def explain(self, route: Route) -> Headers:
         """Return the headers that tell a client how its request was decided."""
