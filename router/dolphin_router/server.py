@@ -71,18 +71,19 @@ class Server:
         port: int = listener.getsockname()[1]
         return port
 
-    async def stop(self, *, patience_s: float) -> int:
+    async def stop(self, *, patience_s: float, hurry: asyncio.Event | None = None) -> int:
         """Accept nothing new, let requests that are under way end, then close. Return how many answers were cut.
 
         Args:
             patience_s: how long to wait for them.
+            hurry: ends the waiting when it is set.
         """
         self.is_stopping = True
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
             connection.close_when_idle()
-        await self._wait_for_connections(patience_s)
+        await self._wait_for_connections(patience_s, hurry)
         cut = sum(connection.is_answering for connection in self.connections)
         for connection in list(self.connections):
             connection.abort()
@@ -90,7 +91,7 @@ class Server:
         self.deadlines.close()
         return cut
 
-    async def _wait_for_connections(self, limit_s: float) -> None:
+    async def _wait_for_connections(self, limit_s: float, hurry: asyncio.Event | None = None) -> None:
         until_s = self.loop.time() + limit_s
-        while self.connections and self.loop.time() < until_s:
+        while self.connections and self.loop.time() < until_s and not (hurry is not None and hurry.is_set()):
             await asyncio.sleep(0.01)

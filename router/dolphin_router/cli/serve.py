@@ -37,8 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--admin-token-file", type=Path, metavar="FILE", help="needed unless --admin-host is loopback")
     how.add_argument("--secret-file", type=Path, metavar="FILE", help="key for recorded prompts' hashes")
     how.add_argument("--workers", type=_processes, default=1, metavar="N", help="processes that share the port")
-    how.add_argument("--recorder-bytes", type=int, default=Options.recorder_bytes, help="memory for recorded requests")
-    how.add_argument("--patience-s", type=float, default=Options.patience_s, help="for answers under way, at the end")
+    how.add_argument(
+        "--recorder-bytes", type=int, default=Options.recorder_bytes, help="memory for recorded requests; %(default)s"
+    )
+    how.add_argument(
+        "--patience-s",
+        type=float,
+        default=Options.patience_s,
+        help="seconds for answers under way, at the end; %(default)g",
+    )
     how.add_argument("--log-level", choices=_LEVELS, default="info")
 
 
@@ -67,8 +74,10 @@ def serve(arguments: argparse.Namespace) -> int:
 def _config(arguments: argparse.Namespace) -> tuple[RouterConfig, Path | None]:
     flags = {role: arguments.__dict__[role] for role in ("prefill", "decode", "aggregated") if arguments.__dict__[role]}
     if arguments.config is not None:
-        if flags or arguments.engine or arguments.table or arguments.explain:
-            raise _refused("--config", "stands beside flags that say the same", "say it in the file, or by flags alone")
+        beside = [*flags, *(name for name in ("engine", "table", "explain") if getattr(arguments, name))]
+        if beside:
+            problem = f"stands beside {', '.join(f'--{name}' for name in beside)}"
+            raise _refused("--config", problem, "say it in the file, or give flags alone")
         from dolphin_router.sources.config_file import load_config
 
         return load_config(arguments.config), arguments.config

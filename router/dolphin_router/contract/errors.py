@@ -82,7 +82,8 @@ def _explanation(details: ErrorDetails) -> tuple[str, str]:
     if kind == "extra_forbidden":
         return "is not a field of this format", "remove it, or use the release that wrote it"
     if kind == "literal_error":
-        return f"is {given}, but this release reads {context['expected']}", "use the release that wrote it"
+        problem = f"is {given}, but this release reads {context['expected']}"
+        return problem, "use the release that wrote it" if details["loc"] == ("format",) else "correct it"
     if kind == "union_tag_invalid":
         return (
             f"is of kind {reprlib.repr(context['tag'])}, but this release reads {context['expected_tags']}",

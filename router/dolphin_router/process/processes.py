@@ -54,7 +54,12 @@ def run_processes(options: Options, serve: Callable[[Child], int], administer: C
     # Held for as long as the processes run: it settles the number where any free port will do.
     with socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET) as placeholder:
         placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        placeholder.bind((options.host, options.port))
+        # As servers do: connections that ended a moment ago do not keep the address.
+        placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            placeholder.bind((options.host, options.port))
+        except OSError as error:
+            raise OSError(error.errno, f"{options.host} port {options.port}: {error.strerror}") from error
         port: int = placeholder.getsockname()[1]
         with tempfile.TemporaryDirectory(prefix="dolphin-router-") as folder:
             return _Processes(options.processes, port, Path(folder), serve, administer).run()
@@ -75,7 +80,7 @@ class _Processes:
         self._children: dict[int, int] = {}
         """Process id to index."""
         self._lifeline, self._held = os.pipe()
-        self._is_stopping = False
+        self._stops = 0
 
     def run(self) -> int:
         started_s = time.monotonic()
@@ -121,8 +126,11 @@ class _Processes:
             os._exit(code)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        """Ask all to end; the second time, make them."""
-        order = signal.SIGKILL if self._is_stopping else signal.SIGTERM
-        self._is_stopping = True
+        """Ask all to end; the second time, to cut what is under way; then make them."""
+        self._stops += 1
         for child in list(self._children):
-            os.kill(child, order)
+            os.kill(child, signal.SIGTERM if self._stops <= 2 else signal.SIGKILL)
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stops > 0

@@ -34,6 +34,7 @@ from dolphin_router.token_count import TokenCounter
 from .notice_receiver import NoticeReceiver
 from .options import Options
 from .reloads import Reloads
+from .remarks import remarks
 from .table_file import TableFile, why_impossible
 
 logger = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class Router:
         self._notices: NoticeReceiver | None = None
         self._tables: dict[str, tuple[str, TableFile]] = {}
         self._has_aggregated = False
+        self._has_started = False
         self._config_watch: FileWatch | None = None
         self.handle = self.plane.handle
 
@@ -105,6 +107,8 @@ class Router:
         """
         self._apply_tables(self.config)
         self._apply_workers(self.config)
+        self._remark()
+        self._has_started = True
         tls = None
         if self._options.tls_certificate is not None:
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -119,10 +123,13 @@ class Router:
         if self._config_path is not None:
             self._config_watch = FileWatch(self._config_path, self._reload_config)
 
-    async def stop(self) -> int:
-        """Finish what is under way, then close everything. Return how many answers were cut."""
+    async def stop(self, *, hurry: asyncio.Event | None = None) -> int:
+        """Finish what is under way, then close everything. Return how many answers were cut.
+
+        When ``hurry`` is set, what is still under way is cut at once.
+        """
         self.plane.is_draining = True
-        cut = await self.server.stop(patience_s=self._options.patience_s)
+        cut = await self.server.stop(patience_s=self._options.patience_s, hurry=hurry)
         if self._config_watch is not None:
             self._config_watch.close()
         for _, table_file in self._tables.values():
@@ -175,10 +182,28 @@ class Router:
 
     def finished(self, record: RequestRecord) -> None:
         """Count and record a request that is over."""
+        if record.outcome == "failed":
+            logger.warning(
+                "request failed path=%s status=%s prefill=%s decode=%s reason=%s",
+                record.path,
+                record.status,
+                record.prefill_worker,
+                record.decode_worker,
+                "; ".join(record.errors),
+            )
         self.metrics.finished(record)
         self.recorder.finished(record, b"" if record.prompt is None else memoryview(record.prompt))
 
     # Keeping in step
+
+    def remarks(self) -> list[str]:
+        """Return what is odd about the configuration and the table in use."""
+        active = self.plane.active
+        return list(remarks(self.config, None if active is None else active.table))
+
+    def _remark(self) -> None:
+        for remark in self.remarks():
+            logger.warning("%s", remark)
 
     def _reload_config(self) -> None:
         assert self._config_path is not None
@@ -189,6 +214,7 @@ class Router:
             self.config_reloads.last_refusal = str(error)
             logger.error("configuration refused, the one in use stays: %s", error)
         else:
+            self._remark()
             self.config_reloads.accepted += 1
             self.config_reloads.last_refusal = None
             logger.info("configuration in use path=%s workers=%d", self._config_path, len(self.fleet.workers))
@@ -209,6 +235,8 @@ class Router:
     def _apply_tables(self, config: RouterConfig) -> None:
         def assign_active(active: ActiveTable | None) -> None:
             self.plane.active = active
+            if self._has_started:
+                self._remark()
             self.metrics.use_slo(None if active is None else active.table.slo)
 
         def assign_shadow(shadow: ActiveTable | None) -> None:

@@ -58,7 +58,7 @@ def _run(serving: Coroutine[Any, Any, int]) -> int:
 
 
 async def _serve(config: RouterConfig, options: Options, config_path: Path | None, child: Child | None) -> int:
-    stop = _stop_event(child)
+    stop, hurry = _stop_events(child)
     router = Router(config, options, config_path=config_path)
     # Of several processes, one speaks for all: it checks the token.
     token = options.admin_token if child is None else None
@@ -76,10 +76,7 @@ async def _serve(config: RouterConfig, options: Options, config_path: Path | Non
     logger.info("listening host=%s port=%d", options.host, router.server.port)
     await stop.wait()
     logger.info("stopping: finishing answers that are under way, for at most %g s", options.patience_s)
-    # A second signal ends the process at once.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.remove_signal_handler(number)
-    cut = await router.stop()
+    cut = await router.stop(hurry=hurry)
     await admin.stop(patience_s=ADMIN_PATIENCE_S)
     if cut:
         logger.warning("answers cut: %d", cut)
@@ -87,7 +84,7 @@ async def _serve(config: RouterConfig, options: Options, config_path: Path | Non
 
 
 async def _administer(options: Options, child: Child) -> int:
-    stop = _stop_event(child)
+    stop, _ = _stop_events(child)
     handler = SeveralHandler(child.admin_sockets, token=options.admin_token)
     admin = Server(handler, loop=asyncio.get_running_loop(), limits=HttpLimits())
     await admin.start(options.admin_host, options.admin_port)
@@ -97,12 +94,18 @@ async def _administer(options: Options, child: Child) -> int:
     return 0
 
 
-def _stop_event(child: Child | None) -> asyncio.Event:
-    """Return an event that is set by SIGTERM, by SIGINT, and by the end of the process that forked this one."""
+def _stop_events(child: Child | None) -> tuple[asyncio.Event, asyncio.Event]:
+    """Return an event that is set by SIGTERM, by SIGINT, and by the end of the process that forked this one; and one
+    that is set by a second signal, which means that answers under way are to be cut."""
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    # One handler for both: between two of them a signal would end the process.
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, on_signal)
     if child is not None:
         lifeline = child.lifeline
 
@@ -111,4 +114,4 @@ def _stop_event(child: Child | None) -> asyncio.Event:
             stop.set()
 
         loop.add_reader(lifeline, on_end)
-    return stop
+    return stop, hurry

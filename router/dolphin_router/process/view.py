@@ -78,6 +78,7 @@ class View:
                 None if plane.shadow is None else plane.shadow.table, router.shadow_reloads.last_refusal
             ),
             "draining": plane.is_draining,
+            "remarks": router.remarks(),
         }
 
 

@@ -41,7 +41,7 @@ def request(**members: Any) -> dict[str, Any]:
             "/no/table.json: cannot be read",
         ),
         (["--config", "/no/router.yaml"], "/no/router.yaml: cannot be read"),
-        (["--config", "router.yaml", "--engine", "vllm-nixl"], "say it in the file, or by flags alone"),
+        (["--config", "router.yaml", "--engine", "vllm-nixl"], "stands beside --engine"),
         (["--engine", "vllm-nixl", "--decode", "http://x:1", "--admin-host", "0.0.0.0"], "give --admin-token-file"),
         (["--engine", "vllm-nixl", "--decode", "http://x:1", "--tls-key", "key.pem"], "belong together"),
         (["--engine", "vllm-nixl", "--decode", "http://x:1", "--port", "70000"], "'70000' is not a port"),
@@ -118,7 +118,9 @@ def test_the_second_signal_ends_it_at_once() -> None:
             router.process.terminate()
             await router.wait_for("stopping")
             router.process.terminate()
-            assert await router.end(limit_s=5.0) != 0
+            assert await router.end(limit_s=5.0) == 1
+            assert "answers cut: 1" in router.log[-1]
+            assert not any("Traceback" in line for line in router.log)
 
     asyncio.run(scenario())
 
