@@ -5,6 +5,7 @@ ruff format --check .
 ruff check .
 mypy
 lint-imports
+python scripts/router_configuration.py --check
 copy=$(mktemp)
 trap 'rm -f "$copy"' EXIT
 cp requirements.lock "$copy"
