@@ -114,11 +114,13 @@ def test_the_second_signal_ends_it_at_once() -> None:
             httpx.AsyncClient(base_url=f"http://127.0.0.1:{router.port}") as client,
             client.stream("POST", "/v1/completions", json=request(stream=True)) as response,
         ):
-            await anext(response.aiter_bytes())
+            pieces = response.aiter_bytes()
+            await anext(pieces)
             router.process.terminate()
             await router.wait_for("stopping")
             router.process.terminate()
-            assert await router.end(limit_s=5.0) == 1
+            code = await router.end(limit_s=5.0)
+            assert code == 1, "".join(router.log)
             assert "answers cut: 1" in router.log[-1]
             assert not any("Traceback" in line for line in router.log)
 
