@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replay, and return the exit code: 1 where the result is void."""
+    """Replay, and return the exit code: 1 where the result is void, or no request was answered."""
     check_result_files(json=arguments.json)
     requests = _requests(arguments)
     is_scored = requests.arrival_s >= arguments.settle_s
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(line, highlight=False, markup=False)
     if arguments.json is not None:
         write_json(arguments.json, result_document(result))
-    return FAILURE if result.is_void else 0
+    return FAILURE if result.is_void or not result.is_answered else 0
 
 
 def _requests(arguments: argparse.Namespace) -> Requests:

@@ -97,6 +97,11 @@ class ReplayResult:
         asked = self.requests.output_tokens[rows]
         return sum(a.end == "whole" and a.tokens != n for a, n in zip(self.scored, asked.tolist(), strict=True))
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether any request was."""
+        return any(answer.end == "whole" for answer in self.scored)
+
     def count(self, end: str) -> int:
         """Return how many scored requests ended so."""
         return sum(answer.end == end for answer in self.scored)
@@ -107,14 +112,18 @@ class ReplayResult:
         return Counter(answer.reason for answer in self.scored if answer.end == "failed").most_common(_REASONS_SHOWN)
 
 
+LEAST_MINUTES: Final = 5
+"""Resampling fewer says nothing of what another time would have shown."""
+
+
 @dataclass(frozen=True, eq=False)
 class Attained:
     """Share of requests inside their SLO, and latencies."""
 
     requests: int
     attainment: float
-    interval: Interval
-    """At 95 %, from resampling minutes of traffic."""
+    interval: Interval | None
+    """At 95 %, from resampling minutes of traffic; none for fewer than :data:`LEAST_MINUTES` of them."""
     ttft_ms: Percentiles
     tpot_ms: Percentiles
 
@@ -122,10 +131,11 @@ class Attained:
     def of(cls, outcomes: Outcomes, slo: Slo) -> Attained:
         """Sum up at least one outcome."""
         is_met = outcomes.is_met(slo)
+        sums = block_sums([outcomes], [is_met])
         return cls(
             requests=len(outcomes),
             attainment=float(is_met.mean()),
-            interval=mean_interval(block_sums([outcomes], [is_met])),
+            interval=mean_interval(sums) if len(sums) >= LEAST_MINUTES else None,
             ttft_ms=Percentiles.of(outcomes.ttft_ms),
             tpot_ms=Percentiles.of(outcomes.tpot_ms),
         )
@@ -135,7 +145,7 @@ class Attained:
         return {
             "requests": self.requests,
             "attainment": self.attainment,
-            "attainment_interval": list(self.interval),
+            "attainment_interval": None if self.interval is None else list(self.interval),
             "ttft_ms": percentiles_document(self.ttft_ms),
             "tpot_ms": percentiles_document(self.tpot_ms),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dolphin_search.replay.rehearsal import AGREEMENT, Rehearsal
-from dolphin_search.replay.result import Attained, ReplayResult
+from dolphin_search.replay.result import LEAST_MINUTES, Attained, ReplayResult
 from dolphin_search.report.wording import interval_text, number, per_cent, seconds, signed
 
 
@@ -11,8 +11,7 @@ def result_lines(result: ReplayResult) -> list[str]:
     """Return what was measured, a line each."""
     measured = Attained.of(result.outcomes(), result.slo)
     lines = [
-        f"{measured.requests} requests: {per_cent(measured.attainment)} keep the promise, 95 % interval "
-        f"{interval_text(measured.interval)} %",
+        f"{measured.requests} requests: {per_cent(measured.attainment)} keep the promise, {_interval(measured)}",
         latency_line(measured),
     ]
     missing = [f"{count} {what}" for what in ("failed", "unfinished", "not-sent") if (count := result.count(what))]
@@ -23,6 +22,12 @@ def result_lines(result: ReplayResult) -> list[str]:
         lines.append(f"{result.other_lengths} answers are not as long as asked for")
     lines.append(lag_text(result))
     return lines
+
+
+def _interval(measured: Attained) -> str:
+    if measured.interval is None:
+        return f"too short for an interval, which takes {LEAST_MINUTES} minutes of the workload's time"
+    return f"95 % interval {interval_text(measured.interval)} %"
 
 
 def latency_line(attained: Attained) -> str:
@@ -64,7 +69,7 @@ def rehearsal_lines(rehearsal: Rehearsal) -> list[str]:
     result = rehearsal.result
     return [
         f"predicted {per_cent(predicted.attainment)} of {predicted.requests} requests; {latency_line(predicted)}; "
-        f"{interval_text(predicted.interval)} % in {rehearsal.plan.simulations} simulations with delays, "
+        f"{_interval(predicted)} in {rehearsal.plan.simulations} simulations with delays, "
         f"{per_cent(rehearsal.undelayed_attainment)} without",
         f"measured  {per_cent(measured.attainment)} of {measured.requests} requests; {latency_line(measured)}",
         *(f"{count} requests failed: {reason}" for reason, count in result.reasons),

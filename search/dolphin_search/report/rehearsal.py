@@ -26,7 +26,8 @@ def _row(name: str, attained: Attained) -> dict[str, Any]:
     ttft, tpot = attained.ttft_ms, attained.tpot_ms
     return {
         "name": name,
-        "attainment": f"{100 * attained.attainment:.1f} [{interval_text(attained.interval)}]",
+        "attainment": f"{100 * attained.attainment:.1f}"
+        + ("" if attained.interval is None else f" [{interval_text(attained.interval)}]"),
         "ttft": [seconds(value) for value in (ttft.p50, ttft.p90, ttft.p99)],
         "tpot": [number(value, 1) for value in (tpot.p50, tpot.p90, tpot.p99)],
     }
