@@ -56,6 +56,16 @@ def test_a_run_that_lags_is_void_and_fails(url: str, capsys: pytest.CaptureFixtu
     assert "VOID" in capsys.readouterr().out
 
 
+def test_a_run_that_nobody_answers_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "result.json"
+    words = _words("http://127.0.0.1:9", "--requests", "5", "--settle-s", "0", "--lag-limit-ms", "60000")
+    assert main([*words, "--json", str(path)]) == 1
+    document = json.loads(path.read_text())
+    assert (document["failed"], document["attainment"]) == (document["requests"], 0.0)
+    assert document["attainment_interval"] is None
+    assert "Connection refused" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
