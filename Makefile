@@ -27,7 +27,7 @@ compiled: $(STAMP) ## compile the router's data plane into build/compiled (needs
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/compiled.sh build/compiled
 
 test-compiled: compiled ## run the router's tests on the compiled data plane
-	PYTHONPATH=build/compiled $(BIN)/python -m pytest tests/unit/router tests/integration/router
+	PYTHONPATH=build/compiled $(BIN)/python -m pytest -m "not slow" tests/unit/router tests/integration/router
 
 test-fast: $(STAMP) ## run the tests that take seconds
 	$(BIN)/python -m pytest -m "not slow"
