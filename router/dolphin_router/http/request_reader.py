@@ -13,6 +13,8 @@ from .request import Headers, HttpRequest
 FRAMING_PER_BYTE = 8
 """Bytes of chunk sizes, extensions and trailers allowed for each byte of a chunked body; chunks of one byte take 5."""
 
+_SMALL_PIECE_BYTES = 4096
+
 _NOT_OFFERED_AGAIN = frozenset({b"connection", b"expect", b"http2-settings", b"upgrade"})
 
 
@@ -53,7 +55,9 @@ class RequestReader:
         self._is_http_1_0 = False
         self._headers: Headers = []
         self._head_bytes = 0
-        self._body: bytes | bytearray = b""
+        self._pieces: list[bytes | bytearray] = []
+        """Of the body."""
+        self._body_bytes = 0
         self._raw_bytes = 0
 
     def feed(self, data: bytes, limits: HttpLimits) -> None:
@@ -92,7 +96,8 @@ class RequestReader:
         self._target = b""
         self._headers = []
         self._head_bytes = 0
-        self._body = b""
+        self._pieces = []
+        self._body_bytes = 0
         self._raw_bytes = 0
 
     def on_url(self, target: bytes) -> None:
@@ -153,14 +158,18 @@ class RequestReader:
 
     def on_body(self, data: bytes) -> None:
         self.awaits_continue = False
-        if not self._body:
-            self._body = data
+        pieces = self._pieces
+        if not pieces or len(data) >= _SMALL_PIECE_BYTES:
+            pieces.append(data)
         else:
-            # One growing array: a list of pieces would cost forty times the bytes that a client sends in chunks of one.
-            if isinstance(self._body, bytes):
-                self._body = bytearray(self._body)
-            self._body += data
-        if len(self._body) > self._limits.body_bytes:
+            # A growing array: a list would cost forty times the bytes that a client sends in chunks of one.
+            last = pieces[-1]
+            if isinstance(last, bytes):
+                last = bytearray(last)
+                pieces[-1] = last
+            last += data
+        self._body_bytes += len(data)
+        if self._body_bytes > self._limits.body_bytes:
             self._refuse_body()
 
     def on_message_complete(self) -> None:
@@ -169,8 +178,9 @@ class RequestReader:
             return  # The parser stops here, and the body is still to come.
         self.is_between_requests = True
         self.awaits_continue = False
-        body = bytes(self._body)
-        self._body = b""
+        pieces = self._pieces
+        body = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], bytes) else b"".join(pieces)
+        self._pieces = []
         self.waiting_bytes += len(body)
         self.requests.append(
             HttpRequest(
@@ -196,7 +206,7 @@ class RequestReader:
             if self._raw_bytes > limits.head_bytes:
                 self.refusal = _head_refusal(limits)
             return
-        body_bytes = len(self._body)
+        body_bytes = self._body_bytes
         if self._raw_bytes - body_bytes > 2 * limits.head_bytes + FRAMING_PER_BYTE * body_bytes:
             self.refusal = Refusal(413, "the body's chunks hold more framing than content")
 
