@@ -1,4 +1,4 @@
-"""Every command of the router's guide, run as it stands there but for ports and paths."""
+"""Commands of the router's guide, run as they stand there but for ports and paths."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from dolphin_router.sources.config_file import load_config
 
 ROOT = Path(__file__).resolve().parents[3]
 GUIDE = (ROOT / "docs" / "router.md").read_text()
+VLLM_GUIDE = (ROOT / "docs" / "vllm.md").read_text()
 BIN = Path(sys.executable).parent
 
 
-def blocks(language: str) -> list[str]:
+def blocks(language: str, guide: str = GUIDE) -> list[str]:
     """Return the fenced blocks of a language; blocks of commands have none."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, flags=re.MULTILINE | re.DOTALL)
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
+    return [text for name, text in fenced if name == language]
 
 
 def free_ports(count: int) -> int:
@@ -39,6 +41,13 @@ def free_ports(count: int) -> int:
             continue
         return first
     raise AssertionError("no free ports")
+
+
+def prompt_tokens(answer: str) -> int:
+    """Return the first of the features that an answer's headers tell."""
+    found = re.search(r"^x-dolphin-features: ([0-9]+),", answer, flags=re.MULTILINE)
+    assert found is not None
+    return int(found[1])
 
 
 @contextmanager
@@ -74,7 +83,7 @@ def test_the_guide_s_commands(tmp_path: Path, learned_table: Path) -> None:
         text = re.sub(r"\b(810[0-3]|8080|9090)\b", lambda found: ports[found[0]], text)
         return text.replace(".venv/bin/", f"{BIN}/")
 
-    cluster, serve, curl = (local(block).strip() for block in blocks("")[:3])
+    cluster, serve, curl, long_prompt, log_level = (local(block).strip() for block in blocks("")[:5])
     table = tmp_path / "results" / "demo" / "table-2p2d.json"
     table.parent.mkdir(parents=True)
     shutil.copy(learned_table, table)
@@ -86,6 +95,12 @@ def test_the_guide_s_commands(tmp_path: Path, learned_table: Path) -> None:
         answer = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, check=True).stdout
         assert "x-dolphin-action: " in answer
         assert answer.rstrip().endswith("data: [DONE]")
+        # Whether it goes remote is the table's affair, and this one was learned in a hurry.
+        answer = subprocess.run(["bash", "-c", long_prompt], capture_output=True, text=True, check=True).stdout
+        assert prompt_tokens(answer) == pytest.approx(prompt_tokens(blocks("text")[0]), rel=0.02)
+        assert answer.rstrip().endswith("data: [DONE]")
+        said = subprocess.run(["bash", "-c", log_level], capture_output=True, text=True, check=True).stdout
+        assert said == "debug\n"
         python = local(blocks("python")[0])
         said = subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, check=True).stdout
         assert said
@@ -118,7 +133,7 @@ def flip(document: dict[str, Any], path: Path) -> None:
     save_table(path, seal(TableContent.model_validate_json(json.dumps(content))))
 
 
-@pytest.mark.parametrize("block", blocks("yaml"))
+@pytest.mark.parametrize("block", [*blocks("yaml"), *blocks("yaml", VLLM_GUIDE)])
 def test_the_guide_s_configurations_are_valid(block: str, tmp_path: Path) -> None:
     path = tmp_path / "router.yaml"
     path.write_text(block)
