@@ -50,6 +50,7 @@ class WorkerAddress(DocumentPart):
     """Where one worker listens."""
 
     url: Annotated[str, AfterValidator(_worker_url)]
+    """Of its HTTP API, ``http://10.0.0.1:8000`` for instance: a port, no path, no TLS."""
     bootstrap_port: _Port | None = None
     """A prefill worker's, for SGLang and for vLLM with Mooncake; 8998 unless given."""
     kv_events: Name | None = None
@@ -80,7 +81,9 @@ class Workers(DocumentPart):
     """All workers by role."""
 
     prefill: tuple[WorkerAddress, ...] = ()
+    """Workers that compute prompts."""
     decode: tuple[WorkerAddress, ...] = ()
+    """Workers that answer."""
     aggregated: tuple[WorkerAddress, ...] = ()
     """Workers that both prefill and decode, for engines whose decode workers cannot prefill."""
 
@@ -129,7 +132,9 @@ class RouterConfig(DocumentPart):
     """What one router does."""
 
     format: Literal["dolphinrouting.dev/router/v1"] = ROUTER_CONFIG_FORMAT
+    """Version of this document."""
     engine: EngineName
+    """The workers' protocol; see ``docs/router.md``."""
     workers: Workers
     table: Name | None = None
     """Path of the routing table; a relative one starts at the configuration's folder."""

@@ -262,6 +262,7 @@ class Router:
         if path is not None:
             new = TableFile(
                 Path(path),
+                name=slot.replace("_", " "),
                 assign=assign,
                 check=self._why_impossible,
                 reloads=reloads,

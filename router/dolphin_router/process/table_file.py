@@ -36,6 +36,7 @@ class TableFile:
         self,
         path: Path,
         *,
+        name: str,
         assign: Callable[[ActiveTable], None],
         check: Callable[[RoutingTable], str | None],
         reloads: Reloads,
@@ -44,6 +45,7 @@ class TableFile:
 
         Args:
             path: of the table.
+            name: of the slot, for people.
             assign: takes a table over.
             check: says why a valid table cannot be used here; none when it can.
             reloads: counts.
@@ -52,6 +54,7 @@ class TableFile:
             DocumentError: the file does not hold a table that can be used.
         """
         self._path = path
+        self._name = name
         self._assign = assign
         self._check = check
         self._reloads = reloads
@@ -70,7 +73,7 @@ class TableFile:
         self._assign(ActiveTable.from_table(table))
         self._reloads.accepted += 1
         self._reloads.last_refusal = None
-        logger.info("table in use path=%s split=%s digest=%s", self._path, table.split, table.digest)
+        logger.info("%s in use path=%s split=%s digest=%s", self._name, self._path, table.split, table.digest)
 
     def _reload(self) -> None:
         try:
@@ -78,4 +81,4 @@ class TableFile:
         except DocumentError as error:
             self._reloads.refused += 1
             self._reloads.last_refusal = str(error)
-            logger.error("table refused, the one in use stays: %s", error)
+            logger.error("%s refused, the one in use stays: %s", self._name, error)
