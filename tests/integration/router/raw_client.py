@@ -233,4 +233,4 @@ def play(
             runner.run(run())
     finally:
         logging.getLogger().removeHandler(listener)
-    assert problems == []
+    assert problems == [], problems
