@@ -21,9 +21,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     what = parser.add_argument_group("what to do, by a file that is read again when it changes, or by flags")
-    what.add_argument(
-        "--config", type=Path, metavar="FILE", help="YAML or JSON; see docs/configuration.md"
-    )
+    what.add_argument("--config", type=Path, metavar="FILE", help="YAML or JSON; see docs/configuration.md")
     what.add_argument("--engine", choices=_ENGINES, help="the workers' protocol")
     for role in ("prefill", "decode", "aggregated"):
         what.add_argument(f"--{role}", nargs="+", action="extend", metavar="URL", help=f"{role} workers")

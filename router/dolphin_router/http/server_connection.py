@@ -9,6 +9,7 @@ from typing import Protocol, cast
 
 from .deadlines import Deadlines
 from .errors import error_object
+from .half_close import half_close
 from .limits import HttpLimits
 from .request import HttpRequest
 from .request_reader import Refusal, RequestReader
@@ -256,8 +257,7 @@ class ServerConnection(asyncio.Protocol):
         self._is_closing = True
         # With unread bytes in the socket a close would reset the connection, and the client might never see the
         # answer: read on for a moment, and throw away.
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
+        half_close(self._transport)
         limits = self._server.limits
         now_s = self._now_s()
         self._linger_end_s = now_s + limits.longest_linger_s

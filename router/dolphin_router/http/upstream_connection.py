@@ -8,6 +8,7 @@ from typing import Protocol, cast
 import httptools
 
 from .call_failure import CallFailure
+from .half_close import half_close
 from .request import Headers
 
 MOST_HEAD_BYTES = 262_144
@@ -92,11 +93,8 @@ class UpstreamConnection(asyncio.Protocol):
     def stop_sending(self) -> bool:
         """Let the worker see its client leave, and read on: the answer may be on its way. False, and nothing done, when
         the worker would not see it, since it has not read the whole request yet or is gone itself."""
-        if self._transport.is_closing() or self._transport.get_write_buffer_size():
-            return False
-        self._has_stopped_sending = True
-        self._transport.write_eof()
-        return True
+        self._has_stopped_sending = half_close(self._transport)
+        return self._has_stopped_sending
 
     def pause(self) -> None:
         """Stop reading."""
