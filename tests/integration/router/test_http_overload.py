@@ -15,6 +15,7 @@ from scripted_worker import Peer, WorkerRequest
 
 from dolphin_router.contract import Limits
 from dolphin_router.contract.router_config import Timeouts
+from dolphin_router.http.half_close import half_close
 from dolphin_router.http.limits import HttpLimits
 
 KV = {
@@ -264,7 +265,7 @@ async def leave_within_request(connection: Connection, data: bytes) -> None:
 
 async def close_half(connection: Connection, data: bytes) -> None:
     await connection.send(data)
-    connection.writer.write_eof()
+    half_close(connection.writer.transport)
     await connection.rest()
 
 
