@@ -66,20 +66,27 @@ class RequestReader:
             return
         self._limits = limits
         begun = self.begun
+        rest: bytes | None = None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._read_on_without_upgrade(data[upgrade.args[0] :], limits)
-            return
-        except httptools.HttpParserCallbackError as error:
-            if not isinstance(error.__context__, _Refused):
+            rest = data[upgrade.args[0] :]
+        except httptools.HttpParserCallbackError:
+            if not self._has_refused():
                 raise
             return
         except httptools.HttpParserError as error:
             self.refusal = Refusal(400, f"not a valid HTTP/1.1 request: {error}")
             return
+        if rest is not None:
+            self._read_on_without_upgrade(rest, limits)
+            return
         if not self.is_between_requests and begun == self.begun:
             self._count_raw_bytes(len(data))
+
+    def _has_refused(self) -> bool:
+        # A method of its own: mypyc would take for granted that there is no refusal, as before the call.
+        return self.refusal is not None
 
     def take(self) -> HttpRequest:
         """Return the next complete request."""

@@ -179,3 +179,17 @@ def test_targets_are_given_in_origin_form(sent: bytes, target: bytes) -> None:
 )
 def test_who_waits_for_100_continue(head: bytes, awaits: bool) -> None:
     assert read(b"POST / HTTP/1.1\r\nHost: h\r\n" + head).awaits_continue is awaits
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [b"POST /v1/completions HTTP/1.1\r\n\r\n", b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", b"nonsense\r\n\r\n"],
+)
+def test_what_is_wrong_behind_an_ignored_offer_of_another_protocol_is_refused(behind: bytes) -> None:
+    head = (
+        b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 2\r\n\r\n"
+    )
+    reader = RequestReader()
+    reader.feed(head + b"{}" + behind, HttpLimits())
+    assert [request.body for request in reader.requests] == [b"{}"]
+    assert reader.refusal is not None
