@@ -12,14 +12,13 @@ from typing import Final, Protocol
 
 from .adapters.base import EngineAdapter
 from .completion_request import CompletionRequest, RequestError
-from .contract import Limits
+from .contract import RouterConfig
 from .exchange.admission import Admission
 from .exchange.exchange import RETRY_AFTER, Exchange
 from .exchange.forward import Forward
 from .exchange.kv_arrivals import KvArrivals
 from .exchange.release import StrandedPhase
 from .exchange.retry_budget import RetryBudget
-from .exchange.settings import ExchangeSettings
 from .fleet import Fleet, WorkerState
 from .http.deadlines import Deadlines
 from .http.request import Headers, HttpRequest
@@ -88,9 +87,8 @@ class DataPlane:
         adapter: EngineAdapter,
         prompts: PromptReader,
         observer: Observer,
-        settings: ExchangeSettings,
+        config: RouterConfig,
         rules: RoutingRules,
-        limits: Limits,
         deadlines: Deadlines,
         suspicion: Suspicion,
         arrivals: KvArrivals | None = None,
@@ -98,13 +96,16 @@ class DataPlane:
         self.loop = loop
         self.fleet = fleet
         self.adapter = adapter
-        self.settings = settings
+        self.config = config
+        """Replaced as a whole when it changes."""
         self.rules = rules
         self.deadlines = deadlines
         self.arrivals = arrivals
         """KV caches that are pushed to decode workers; none where the engine's decode workers fetch them."""
         self.budget = RetryBudget()
-        self.admission = Admission(places=limits.concurrent_requests, waiting_places=limits.waiting_requests)
+        self.admission = Admission(
+            places=config.limits.concurrent_requests, waiting_places=config.limits.waiting_requests
+        )
         self.active: ActiveTable | None = None
         """Swapped by one assignment, between two requests."""
         self.shadow: ActiveTable | None = None

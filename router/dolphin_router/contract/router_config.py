@@ -104,6 +104,8 @@ class Timeouts(DocumentPart):
     """For a connection to a worker."""
     prefill_s: Positive = 300.0
     """From sending the prefill leg to the end of its answer."""
+    # The push of a long prompt takes a second or two even on a slow network, and LMCache's decode worker tries for 5 s
+    # to find memory for it.
     notice_s: Positive = 10.0
     """vLLM with LMCache: from the end of the prefill leg's answer to the notice that the KV cache has arrived. Without
     it another decode worker computes the prompt."""

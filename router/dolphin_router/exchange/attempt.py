@@ -208,7 +208,7 @@ class Attempt:
         AbandonedTransfer(
             arrival,
             deadlines=plane.deadlines,
-            deadline_s=plane.loop.time() + plane.settings.notice_timeout_s,
+            deadline_s=plane.loop.time() + plane.config.timeouts.notice_s,
             on_arrival=on_arrival,
             on_timeout=partial(self._strand, "release") if is_on_its_way else None,
         )
@@ -353,7 +353,7 @@ class Attempt:
         if adapter.order is not LegOrder.SERIAL:
             leg.abort()
         elif not adapter.prefill_can_be_cancelled:
-            self._abandon(leg, self._plane.settings.prefill_timeout_s, keeps_kv_cache=True)
+            self._abandon(leg, self._plane.config.timeouts.prefill_s, keeps_kv_cache=True)
         elif leg.leave():
             # If the answer was on its way already, it names a KV cache.
             self._abandon(leg, CROSSING_S)

@@ -94,7 +94,7 @@ class Exchange:
     def wait(self) -> None:
         """Wait for a place."""
         self._data_plane.deadlines.add(self)
-        self.deadline_s = self._now_s() + self._data_plane.settings.queue_timeout_s
+        self.deadline_s = self._now_s() + self._data_plane.config.timeouts.queue_s
 
     def on_admission(self) -> None:
         """Begin: there is a place."""
@@ -138,7 +138,7 @@ class Exchange:
     def answer_headers(self, route: Route) -> Headers:
         """Return the explanation, where it is asked for and allowed, and in any case a word on a failed prefill."""
         plane = self._data_plane
-        if plane.settings.explain and self._request.header(b"x-dolphin-explain") == b"1":
+        if plane.config.explain and self._request.header(b"x-dolphin-explain") == b"1":
             return plane.explain(route)
         if route.reason == "prefill_failed":
             return [(b"x-dolphin-reason", b"prefill_failed")]
@@ -149,11 +149,11 @@ class Exchange:
     def on_prefill_leg(self) -> None:
         """Give the prefill worker its time."""
         self._phase = Phase.PREFILL
-        self.deadline_s = self._now_s() + self._data_plane.settings.prefill_timeout_s
+        self.deadline_s = self._now_s() + self._data_plane.config.timeouts.prefill_s
 
     def on_prefill_status(self, status: int, headers: Headers, body: bytes) -> None:
         """Pass an error on, unless another worker may do better."""
-        retries = self._data_plane.settings.prefill_retries
+        retries = self._data_plane.config.prefill_retries
         reason = f"the prefill worker answered {status}"
         if 400 <= status < 500:
             if self.response.started:
@@ -169,7 +169,7 @@ class Exchange:
 
     def on_prefill_failure(self, reason: str) -> None:
         """Try another prefill worker, or do what is to be done without one."""
-        self._prefill_failed(f"the prefill worker failed: {reason}", retries=self._data_plane.settings.prefill_retries)
+        self._prefill_failed(f"the prefill worker failed: {reason}", retries=self._data_plane.config.prefill_retries)
 
     def on_prefill_nonsense(self, reason: str) -> None:
         """Do what is to be done without a prefill worker."""
@@ -202,7 +202,7 @@ class Exchange:
     def on_transfer(self) -> None:
         """Give the KV cache its time."""
         self._phase = Phase.TRANSFER
-        self.deadline_s = self._now_s() + self._data_plane.settings.notice_timeout_s
+        self.deadline_s = self._now_s() + self._data_plane.config.timeouts.notice_s
 
     def _transfer_failed(self, reason: str) -> None:
         """Have the prompt computed where nothing of the KV cache is."""
@@ -216,7 +216,7 @@ class Exchange:
     def on_decode_leg(self) -> None:
         """Give the worker that answers its time."""
         self._phase = Phase.DECODE
-        self.deadline_s = self._now_s() + self._data_plane.settings.first_byte_timeout_s
+        self.deadline_s = self._now_s() + self._data_plane.config.timeouts.first_byte_s
 
     def on_answer_begin(self) -> None:
         """Take note of the first byte."""
@@ -231,7 +231,7 @@ class Exchange:
     def on_answer_piece(self) -> None:
         """Give the worker time for the next piece."""
         if not self._is_paused:
-            self.deadline_s = self._now_s() + self._data_plane.settings.stream_idle_timeout_s
+            self.deadline_s = self._now_s() + self._data_plane.config.timeouts.stream_idle_s
 
     def on_answer_end(self) -> None:
         """The client has everything."""
@@ -300,11 +300,11 @@ class Exchange:
         """Read on."""
         self._is_paused = False
         if self._phase is Phase.ANSWER and self._attempt is not None:
-            self.deadline_s = self._now_s() + self._data_plane.settings.stream_idle_timeout_s
+            self.deadline_s = self._now_s() + self._data_plane.config.timeouts.stream_idle_s
             self._attempt.resume()
 
     def _wait_for_client(self) -> None:
-        self.deadline_s = self._now_s() + self._data_plane.settings.client_stall_timeout_s
+        self.deadline_s = self._now_s() + self._data_plane.config.timeouts.client_stall_s
         if self._attempt is not None:
             self._attempt.pause()
 
@@ -314,23 +314,23 @@ class Exchange:
         """Somebody was too slow."""
         if self.deadline_s > self._now_s():
             return  # Moved within the same tick, by the end of another request.
-        settings = self._data_plane.settings
+        timeouts = self._data_plane.config.timeouts
         self.deadline_s = inf
         if self._phase is Phase.QUEUED:
             self._refuse(429, "too many requests are waiting", RETRY_AFTER)
         elif self._phase is Phase.PREFILL:
-            reason = f"the prefill worker did not answer within {settings.prefill_timeout_s:g} s"
+            reason = f"the prefill worker did not answer within {timeouts.prefill_s:g} s"
             self._prefill_failed(reason, retries=0, status=504)
         elif self._phase is Phase.TRANSFER:
-            self._transfer_failed(f"no notice of the KV cache came within {settings.notice_timeout_s:g} s")
+            self._transfer_failed(f"no notice of the KV cache came within {timeouts.notice_s:g} s")
         elif self._phase is Phase.DECODE:
             self._stop_attempt()
-            self._refuse(504, f"the decode worker did not answer within {settings.first_byte_timeout_s:g} s")
+            self._refuse(504, f"the decode worker did not answer within {timeouts.first_byte_s:g} s")
         elif self._is_paused:
             self._end("client-closed")
             self.response.abandon()
         elif self._phase is Phase.ANSWER:
-            self._break_off(504, f"the worker was silent for {settings.stream_idle_timeout_s:g} s")
+            self._break_off(504, f"the worker was silent for {timeouts.stream_idle_s:g} s")
 
     # Ending
 

@@ -36,7 +36,7 @@ class Forward:
         forwarded = forwarded_headers(request.headers)
         body = without_control_members(request.body)
         data = request_bytes(request.method, request.target, state.host_header, forwarded, body)
-        self.deadline_s = data_plane.loop.time() + data_plane.settings.first_byte_timeout_s
+        self.deadline_s = data_plane.loop.time() + data_plane.config.timeouts.first_byte_s
         state.open_requests += 1
         self._call: Call = Call(state.pool, data, self._relay, is_head=request.method == b"HEAD")
         data_plane.deadlines.add(self)
@@ -47,7 +47,7 @@ class Forward:
     def on_answer_piece(self) -> None:
         """Give the worker time for the next piece."""
         if not self._is_paused:
-            self.deadline_s = self._data_plane.loop.time() + self._data_plane.settings.stream_idle_timeout_s
+            self.deadline_s = self._data_plane.loop.time() + self._data_plane.config.timeouts.stream_idle_s
 
     def on_answer_end(self) -> None:
         """The client has everything."""
@@ -72,13 +72,13 @@ class Forward:
     def pause(self) -> None:
         """Read no more of the answer: the client is slow."""
         self._is_paused = True
-        self.deadline_s = self._data_plane.loop.time() + self._data_plane.settings.client_stall_timeout_s
+        self.deadline_s = self._data_plane.loop.time() + self._data_plane.config.timeouts.client_stall_s
         self._call.pause()
 
     def resume(self) -> None:
         """Read on."""
         self._is_paused = False
-        self.deadline_s = self._data_plane.loop.time() + self._data_plane.settings.stream_idle_timeout_s
+        self.deadline_s = self._data_plane.loop.time() + self._data_plane.config.timeouts.stream_idle_s
         self._call.resume()
 
     def on_deadline(self) -> None:

@@ -62,7 +62,7 @@ class Retries:
     def local_route(self) -> Route | None:
         """Return where the prompt can be computed without a prefill worker; none where the operator does not want that
         or no worker can."""
-        if self._plane.settings.on_prefill_error != "local":
+        if self._plane.config.on_prefill_error != "local":
             return None
         self._forced_local = "prefill_failed"
         return self._route()
@@ -92,7 +92,7 @@ class Retries:
             self._has_asked_again = True
             return self._route()
         self._excluded.add(failed.route.decode.name)
-        if self._decode_retries >= plane.settings.decode_retries:
+        if self._decode_retries >= plane.config.decode_retries:
             return None
         self._decode_retries += 1
         if not has_kv_cache:

@@ -13,7 +13,6 @@ from dolphin_router.contract import DocumentError, RouterConfig, RoutingTable
 from dolphin_router.data_plane import DataPlane
 from dolphin_router.decision import Action
 from dolphin_router.exchange.kv_arrivals import KvArrivals
-from dolphin_router.exchange.settings import ExchangeSettings
 from dolphin_router.fleet import Fleet
 from dolphin_router.http.limits import HttpLimits
 from dolphin_router.kv_events.event_index import EventIndex
@@ -58,7 +57,6 @@ class Router:
         self._loop = loop
         self._options = options
         self._config_path = config_path
-        self.config = config
         self.adapter = adapter_named(config.engine)
         self.metrics = RouterMetrics(engine=config.engine)
         self.recorder = Recorder(secret=options.secret, most_bytes=options.recorder_bytes)
@@ -84,9 +82,8 @@ class Router:
                 has_events=lambda: self._subscriptions is not None,
             ),
             observer=self,
-            settings=settings_of(config),
+            config=config,
             rules=rules_of(config),
-            limits=config.limits,
             deadlines=self.server.deadlines,
             suspicion=self.prober,
             arrivals=None if config.notice_endpoint is None else KvArrivals(),
@@ -97,6 +94,11 @@ class Router:
         self._has_started = False
         self._config_watch: FileWatch | None = None
         self.handle = self.plane.handle
+
+    @property
+    def config(self) -> RouterConfig:
+        """The configuration in use."""
+        return self.plane.config
 
     async def start(self) -> None:
         """Load the tables, look for workers, listen.
@@ -157,13 +159,12 @@ class Router:
                     remedy="restart the router",
                 )
         self._apply_tables(config)
-        self.plane.settings = settings_of(config)
+        self.plane.config = config
         self.plane.rules = rules_of(config)
         self.plane.admission.change(
             places=config.limits.concurrent_requests, waiting_places=config.limits.waiting_requests
         )
         self.server.limits = HttpLimits(body_bytes=config.limits.body_bytes)
-        self.config = config
         self._apply_workers(config)
 
     # What is worth counting
@@ -273,23 +274,6 @@ class Router:
             del self._tables[slot]
         if old is not None:
             old.close()
-
-
-def settings_of(config: RouterConfig) -> ExchangeSettings:
-    """Return how long to wait and how often to try."""
-    timeouts = config.timeouts
-    return ExchangeSettings(
-        prefill_timeout_s=timeouts.prefill_s,
-        notice_timeout_s=timeouts.notice_s,
-        first_byte_timeout_s=timeouts.first_byte_s,
-        stream_idle_timeout_s=timeouts.stream_idle_s,
-        client_stall_timeout_s=timeouts.client_stall_s,
-        queue_timeout_s=timeouts.queue_s,
-        prefill_retries=config.prefill_retries,
-        decode_retries=config.decode_retries,
-        on_prefill_error=config.on_prefill_error,
-        explain=config.explain,
-    )
 
 
 def rules_of(config: RouterConfig) -> RoutingRules:

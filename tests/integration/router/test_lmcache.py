@@ -7,7 +7,6 @@ import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +231,9 @@ def test_a_kv_cache_that_comes_too_late_is_dropped_by_its_decode_worker() -> Non
             asked = asyncio.ensure_future(s.complete())
             await s.prefill_is_answered()
             # What follows has time.
-            s.router.plane.settings = replace(s.router.plane.settings, notice_timeout_s=30.0)
+            config = s.router.plane.config
+            timeouts = config.timeouts.model_copy(update={"notice_s": 30.0})
+            s.router.plane.config = config.model_copy(update={"timeouts": timeouts})
             await answered(asked)
             (transfer,) = s.transfers()
             assert not used(s, transfer).requests
