@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+# Beside this folder, where every benchmark that writes into the page finds it.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from results_page import markdown, replaced
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 Case = dict[str, Any]
@@ -121,12 +124,6 @@ def regret(cases: Sequence[Case]) -> str:
     return markdown(["split", "arrivals", "periods a round", *(f"after {n} rounds" for n in ROUNDS)], rows)
 
 
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 RULES = ("always-remote", "dynamo-isl-bounding", "tuned-effective-length", "tuned-dynamo-isl-or-load", "tuned-cost")
 
 headline = comparison(
@@ -163,11 +160,10 @@ def main() -> int:
             print(f"{group}: nothing measured, left as it is", file=sys.stderr)
             continue
         cases = sorted((json.loads(file.read_text("utf-8")) for file in files), key=lambda case: case["split"])
-        block = f"<!-- table: {group} -->\n\n{render(cases)}\n\n<!-- end of table -->"
-        parts = re.split(rf"<!-- table: {group} -->.*?<!-- end of table -->", page, flags=re.DOTALL)
-        page = block.join(parts)
-        if len(parts) != 2:
-            print(f"{arguments.page}: the markers of table {group} are not there exactly once", file=sys.stderr)
+        try:
+            page = replaced(page, group, render(cases))
+        except ValueError as error:
+            print(f"{arguments.page}: {error}", file=sys.stderr)
             return 2
     arguments.page.write_text(page, "utf-8")
     return 0

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from figures import HEADER, disturbance, goals, rows
 from runs import RunFile
 from targets import RESULTS
+
+# Beside this folder, where every benchmark that writes into the page finds it.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from results_page import markdown, replaced
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -61,23 +63,6 @@ def _memory_row(name: str, result: dict[str, Any]) -> tuple[str, ...]:
         f"{soaked['answers']:,}",
         f"{soaked['growth_mib']:+.2f}",
     )
-
-
-def markdown(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return a table."""
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *body))
-
-
-def replaced(page: str, name: str, block: str) -> str:
-    """Return the page with this between the markers of the name.
-
-    Raises:
-        ValueError: the markers are not there exactly once.
-    """
-    parts = re.split(rf"<!-- table: {name} -->.*?<!-- end of table -->", page, flags=re.DOTALL)
-    if len(parts) != 2:
-        raise ValueError(f"the markers of table {name} are not there exactly once")
-    return f"<!-- table: {name} -->\n\n{block}\n\n<!-- end of table -->".join(parts)
 
 
 def main() -> int:
