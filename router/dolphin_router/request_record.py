@@ -41,7 +41,6 @@ class RequestRecord:
     prefill_worker: str | None = None
     decode_worker: str | None = None
     table_digest: str | None = None
-    prefill_answered_s: float | None = None
     first_byte_s: float | None = None
     finished_s: float | None = None
     status: int | None = None
@@ -53,5 +52,4 @@ class RequestRecord:
     generated_tokens: int | None = None
     """From the engine's usage, else the events of a stream with one choice."""
     retries: int = 0
-    stranded_leases: int = 0
     errors: list[str] = field(default_factory=list)

@@ -158,7 +158,6 @@ class Attempt:
             self._forget_arrival()
             owner.on_prefill_status(status, headers, body)
             return
-        owner.record.prefill_answered_s = self._plane.loop.time()
         self._claim.prefill_is_done()
         try:
             answer = adapter.read_prefill_answer(body)
@@ -390,5 +389,4 @@ class Attempt:
         return self._kv_cache is not None and self._kv_cache.transfer_parameters is not None
 
     def _strand(self, phase: StrandedPhase) -> None:
-        self._owner.record.stranded_leases += 1
         self._plane.stranded(phase)

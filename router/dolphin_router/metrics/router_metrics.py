@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from typing import Final
 
 from dolphin_router.contract import Slo
 from dolphin_router.request_latency import is_met, latency_of
 from dolphin_router.request_record import Outcome, RequestRecord
 
-from .families import Family, Histogram, Labels, Sample, render
+from .families import Family, Histogram, Labels, Sample
 
 TTFT_BOUNDS_S: Final[tuple[float, ...]] = (
     0.005,
@@ -155,10 +154,6 @@ class RouterMetrics:
         kept = set(names)
         for key in [key for key in self._workers if key[1] not in kept]:
             del self._workers[key]
-
-    def exposition(self, state: Iterable[Family] = ()) -> bytes:
-        """Return the text for a scrape: everything that was counted, and what the router is at this moment."""
-        return b"".join(render(chain(self.families(), state)))
 
     def families(self) -> Iterator[Family]:
         """Yield everything that was counted."""

@@ -91,7 +91,6 @@ class Router:
         self._notices: NoticeReceiver | None = None
         self._tables: dict[str, tuple[str, TableFile]] = {}
         self._has_aggregated = False
-        self._has_started = False
         self._config_watch: FileWatch | None = None
         self.handle = self.plane.handle
 
@@ -110,7 +109,6 @@ class Router:
         self._apply_tables(self.config)
         self._apply_workers(self.config)
         self._remark()
-        self._has_started = True
         tls = None
         if self._options.tls_certificate is not None:
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -236,16 +234,14 @@ class Router:
     def _apply_tables(self, config: RouterConfig) -> None:
         def assign_active(active: ActiveTable | None) -> None:
             self.plane.active = active
-            if self._has_started:
-                self._remark()
             self.metrics.use_slo(None if active is None else active.table.slo)
 
         def assign_shadow(shadow: ActiveTable | None) -> None:
             self.plane.shadow = shadow
 
         self._has_aggregated = bool(config.workers.aggregated)
-        self._apply_table("table", config.table, assign_active, self.table_reloads)
-        self._apply_table("shadow_table", config.shadow_table, assign_shadow, self.shadow_reloads)
+        self._apply_table("table", config.table, assign_active, self.table_reloads, self._remark)
+        self._apply_table("shadow_table", config.shadow_table, assign_shadow, self.shadow_reloads, lambda: None)
 
     def _why_impossible(self, table: RoutingTable) -> str | None:
         return why_impossible(table, self.adapter, has_aggregated=self._has_aggregated)
@@ -256,6 +252,7 @@ class Router:
         path: str | None,
         assign: Callable[[ActiveTable | None], None],
         reloads: Reloads,
+        on_change: Callable[[], None],
     ) -> None:
         old_path, old = self._tables.get(slot, (None, None))
         if path == old_path:
@@ -267,6 +264,7 @@ class Router:
                 assign=assign,
                 check=self._why_impossible,
                 reloads=reloads,
+                on_change=on_change,
             )
             self._tables[slot] = (path, new)
         else:

@@ -40,6 +40,7 @@ class TableFile:
         assign: Callable[[ActiveTable], None],
         check: Callable[[RoutingTable], str | None],
         reloads: Reloads,
+        on_change: Callable[[], None],
     ) -> None:
         """Load the file and watch it. Needs a running event loop.
 
@@ -49,6 +50,7 @@ class TableFile:
             assign: takes a table over.
             check: says why a valid table cannot be used here; none when it can.
             reloads: counts.
+            on_change: called when another table has been taken over from the file.
 
         Raises:
             DocumentError: the file does not hold a table that can be used.
@@ -58,6 +60,7 @@ class TableFile:
         self._assign = assign
         self._check = check
         self._reloads = reloads
+        self._on_change = on_change
         self._load()
         self._watch = FileWatch(path, self._reload)
 
@@ -82,3 +85,5 @@ class TableFile:
             self._reloads.refused += 1
             self._reloads.last_refusal = str(error)
             logger.error("%s refused, the one in use stays: %s", self._name, error)
+        else:
+            self._on_change()

@@ -207,8 +207,9 @@ def test_the_state_of_a_router_is_told(build_table: Callable[..., RoutingTable])
     admission = Admission(places=5, waiting_places=5)
     assert admission.try_enter()
     samples = scraped(
-        RouterMetrics(engine="vllm-nixl").exposition(
+        text_of(
             [
+                *RouterMetrics(engine="vllm-nixl").families(),
                 *admission_families(admission),
                 *cache_families(PrefixIndex(capacity_tokens=1000), EventIndex()),
                 *table_families(ActiveTable.from_table(table), None),
