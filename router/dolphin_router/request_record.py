@@ -52,4 +52,5 @@ class RequestRecord:
     generated_tokens: int | None = None
     """From the engine's usage, else the events of a stream with one choice."""
     retries: int = 0
+    stranded_leases: int = 0
     errors: list[str] = field(default_factory=list)

@@ -389,4 +389,5 @@ class Attempt:
         return self._kv_cache is not None and self._kv_cache.transfer_parameters is not None
 
     def _strand(self, phase: StrandedPhase) -> None:
+        self._owner.record.stranded_leases += 1
         self._plane.stranded(phase)
